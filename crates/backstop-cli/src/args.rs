@@ -5,7 +5,7 @@ use crate::commands::{
     alerts, breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule,
     serve, stream, sweep, table, token, top, work, worker,
 };
-use backstop::{Address, Durability};
+use backstop::{Durability, StoreAddress};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -46,18 +46,18 @@ process); on Redis its own settings decide [default: full] [env: BACKSTOP_DURABI
 #[command(name = "backstop", version, after_help = EXAMPLES, arg_required_else_help = true, max_term_width = 120)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) globals: Globals,
+    pub(crate) globals: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// What every command takes.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Everywhere")]
-pub(crate) struct Globals {
+pub(crate) struct GlobalArgs {
     /// The address of the store.
     #[arg(long, global = true, value_name = "URL", help = STORE_HELP)]
-    pub(crate) store: Option<Address>,
+    pub(crate) store: Option<StoreAddress>,
     /// What an acknowledged write survives.
     #[arg(long, global = true, value_name = "full|relaxed", help = DURABILITY_HELP)]
     pub(crate) durability: Option<Durability>,
@@ -95,36 +95,36 @@ pub(crate) enum LogFormat {
 
 /// The commands.
 #[derive(Subcommand, Debug)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run everything: the HTTP API, the dashboard, and the handlers of the configuration
     Serve(serve::ServeArgs),
     /// Tokens that let people and programs in from elsewhere: make, list, revoke
     #[command(subcommand)]
-    Token(token::TokenCommand),
+    Token(token::TokenSubcommand),
     /// The configuration, as it would be used
     #[command(subcommand)]
-    Config(config::ConfigCommand),
+    Config(config::ConfigSubcommand),
     /// Put jobs into a queue: one, or a file of them
     Push(Box<push::PushArgs>),
     /// Run the jobs of queues with a command
     Work(Box<work::WorkArgs>),
     /// Look at jobs, retry, cancel or delete them, ask why one does not run
     #[command(subcommand)]
-    Job(job::JobCommand),
+    Job(job::JobSubcommand),
     /// Look at queues, pause, resume or clear them
     #[command(subcommand)]
-    Queue(queue::QueueCommand),
+    Queue(queue::QueueSubcommand),
     /// Look at workers, quiet, resume or stop them
     #[command(subcommand)]
-    Worker(worker::WorkerCommand),
+    Worker(worker::WorkerSubcommand),
     /// Records that are handled in order: look at them, put them in, serve them, play them through
     #[command(subcommand)]
-    Stream(Box<stream::StreamCommand>),
+    Stream(Box<stream::StreamSubcommand>),
     /// Look for work that was lost before it reached the queue, and give it jobs
     Sweep(sweep::SweepArgs),
     /// A backlog table of yours, as it is: check it, see what is due, work it off
     #[command(subcommand)]
-    Table(table::TableCommand),
+    Table(table::TableSubcommand),
     /// Compare rows and jobs of all sweeps: rows without jobs, jobs without rows
     #[command(after_help = "\
 Examples:
@@ -137,16 +137,16 @@ nothing. Exits 1 if anything older than its sweep's `older_than` does not match,
     Reconcile,
     /// What is due when, and what became of it: look, trigger, pause, resume
     #[command(subcommand)]
-    Schedule(schedule::ScheduleCommand),
+    Schedule(schedule::ScheduleSubcommand),
     /// Look at breakers and gates, open and reset them
     #[command(subcommand)]
-    Breaker(breaker::BreakerCommand),
+    Breaker(breaker::BreakerSubcommand),
     /// Look at what was given up, bring it back, remove it, carry it elsewhere
     #[command(subcommand)]
-    Dead(Box<dead::DeadCommand>),
+    Dead(Box<dead::DeadSubcommand>),
     /// See what a retry policy does
     #[command(subcommand)]
-    Policy(policy::PolicyCommand),
+    Policy(policy::PolicySubcommand),
     /// Examine the store: what can be relied on, and what should be mended
     #[command(after_help = "\
 Examples:
@@ -201,7 +201,7 @@ in schemas, or under keys, of its own, which are removed at the end.")]
 
 /// What a command needs of the configuration file: whether it goes on where that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FileNeed {
+pub(crate) enum ConfigFileNeed {
     /// All of it.
     Whole,
     /// The store's address, which may be named elsewhere.
@@ -211,13 +211,13 @@ pub(crate) enum FileNeed {
 
 /// The command line, with texts that are wrapped once, for the terminal they are read on.
 pub(crate) fn command() -> clap::Command {
-    unwrapped(Cli::command())
+    unwrap_help_lines(Cli::command())
 }
 
-fn unwrapped(command: clap::Command) -> clap::Command {
+fn unwrap_help_lines(command: clap::Command) -> clap::Command {
     let text = command
         .get_after_help()
-        .map(|text| joined(&text.to_string()));
+        .map(|text| join_lines(&text.to_string()));
     let command = match text {
         Some(text) => command.after_help(text),
         None => command,
@@ -227,13 +227,13 @@ fn unwrapped(command: clap::Command) -> clap::Command {
         .map(|below| below.get_name().to_owned())
         .collect();
     names.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, unwrapped)
+        command.mut_subcommand(name, unwrap_help_lines)
     })
 }
 
 /// The text with each paragraph on one line. Lines that are set in are examples and stay as they
 /// are.
-fn joined(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut goes_on = false;
     for line in text.lines() {
@@ -247,38 +247,38 @@ fn joined(text: &str) -> String {
     joined
 }
 
-impl Command {
+impl CliCommand {
     /// How much of the configuration file it needs.
-    pub(crate) fn file_need(&self) -> FileNeed {
+    pub(crate) fn file_need(&self) -> ConfigFileNeed {
         match self {
-            Self::Policy(_) | Self::Alerts(_) | Self::Completions(_) => FileNeed::Nothing,
-            Self::Stream(command) if command.needs_no_file() => FileNeed::Nothing,
-            command if command.only_looks() => FileNeed::Address,
-            _ => FileNeed::Whole,
+            Self::Policy(_) | Self::Alerts(_) | Self::Completions(_) => ConfigFileNeed::Nothing,
+            Self::Stream(command) if command.needs_no_file() => ConfigFileNeed::Nothing,
+            command if command.is_read_only() => ConfigFileNeed::Address,
+            _ => ConfigFileNeed::Whole,
         }
     }
 
     /// Whether it needs nothing of the configuration but the store's address. It changes nothing,
     /// or, as `top`, only what somebody points at.
-    fn only_looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         match self {
-            Self::Job(command) => command.only_looks(),
-            Self::Queue(command) => command.only_looks(),
-            Self::Worker(command) => command.only_looks(),
-            Self::Stream(command) => command.only_looks(),
-            Self::Schedule(command) => command.only_looks(),
-            Self::Breaker(command) => command.only_looks(),
-            Self::Dead(command) => command.only_looks(),
-            Self::Token(command) => command.only_looks(),
+            Self::Job(command) => command.is_read_only(),
+            Self::Queue(command) => command.is_read_only(),
+            Self::Worker(command) => command.is_read_only(),
+            Self::Stream(command) => command.is_read_only(),
+            Self::Schedule(command) => command.is_read_only(),
+            Self::Breaker(command) => command.is_read_only(),
+            Self::Dead(command) => command.is_read_only(),
+            Self::Token(command) => command.is_read_only(),
             Self::Doctor | Self::Top(_) => true,
             _ => false,
         }
     }
 
     /// Whether it draws over the whole terminal, so that logs may not be written there.
-    pub(crate) const fn has_the_screen(&self, is_json: bool) -> bool {
+    pub(crate) const fn is_full_screen(&self, is_json: bool) -> bool {
         match self {
-            Self::Top(args) => args.has_the_screen(is_json),
+            Self::Top(args) => args.is_full_screen(is_json),
             _ => false,
         }
     }

@@ -5,14 +5,14 @@ mod json;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-use crate::args::{Globals, LogFormat};
+use crate::args::{GlobalArgs, LogFormat};
+use crate::error::CliError;
 use crate::output::progress;
-use crate::trouble::Trouble;
 use backstop::FAILED_RUNS;
 use backstop::config::Config;
 use backstop_core::redact::{REDACTED, Redaction};
 use backstop_core::terminal::one_line;
-use json::Json;
+use json::JsonFormatter;
 use std::io::{self, Write};
 use std::sync::Arc;
 use tracing_subscriber::fmt::FormatFields;
@@ -28,24 +28,24 @@ pub(crate) const ANNOUNCED: &str = "backstop::announced";
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// What must live as long as anything is logged. Dropping it sends what is left to be exported.
-pub(crate) struct Logging {
+pub(crate) struct LoggingGuard {
     #[cfg(feature = "otlp")]
-    _traces: Option<otlp::Traces>,
+    _traces: Option<otlp::TracerGuard>,
 }
 
 /// Starts logging for the life of the process. `RUST_LOG` has the last word.
 pub(crate) fn start(
-    globals: &Globals,
+    globals: &GlobalArgs,
     config: &Config,
     tells_failed_runs: bool,
-) -> Result<Logging, Trouble> {
+) -> Result<LoggingGuard, CliError> {
     let logs = match globals.log_format {
         LogFormat::Text => text(config.redaction.clone()),
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .fmt_fields(JsonFields::new())
-            .event_format(Json::new(config.redaction.clone()))
+            .event_format(JsonFormatter::new(config.redaction.clone()))
             .with_ansi(false)
-            .with_writer(|| BesideProgress)
+            .with_writer(|| StderrWriter)
             .boxed(),
     };
     #[cfg_attr(
@@ -57,16 +57,16 @@ pub(crate) fn start(
     #[cfg(feature = "otlp")]
     let traces = otlp::start(&config.telemetry, |name| std::env::var(name).ok())?;
     #[cfg(feature = "otlp")]
-    layers.extend(traces.as_ref().map(otlp::Traces::layer));
+    layers.extend(traces.as_ref().map(otlp::TracerGuard::layer));
     #[cfg(not(feature = "otlp"))]
     if config.telemetry.otlp.is_some() {
-        return Err(Trouble::misuse(
+        return Err(CliError::misuse(
             "[telemetry] has an `otlp`, and this program was built without the feature `otlp`",
         ));
     }
     // Fails only if logging was started before, which is then as good.
     let _ = tracing_subscriber::registry().with(layers).try_init();
-    Ok(Logging {
+    Ok(LoggingGuard {
         #[cfg(feature = "otlp")]
         _traces: traces,
     })
@@ -74,7 +74,7 @@ pub(crate) fn start(
 
 /// Which logs are written. In JSON the run they belong to is written beside them, so its span is
 /// made whatever the level; and what commands announce is among them.
-fn filter(globals: &Globals, tells_failed_runs: bool) -> EnvFilter {
+fn filter(globals: &GlobalArgs, tells_failed_runs: bool) -> EnvFilter {
     // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of
     // them is told by whoever made the call. Anybody who connects makes rustls warn, with a path of
     // the machine it was built on.
@@ -103,7 +103,7 @@ fn text(redaction: Redaction) -> AnyLayer {
         .with_ansi(crate::output::stderr_has_colour())
         .with_target(false)
         .fmt_fields(fields(Arc::new(redaction)))
-        .with_writer(|| BesideProgress)
+        .with_writer(|| StderrWriter)
         .boxed()
 }
 
@@ -130,11 +130,11 @@ fn fields(redaction: Arc<Redaction>) -> impl for<'w> FormatFields<'w> + Send + S
 }
 
 /// Writes whole lines above the progress bars.
-struct BesideProgress;
+struct StderrWriter;
 
-impl Write for BesideProgress {
+impl Write for StderrWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        progress::suspended(|| io::stderr().write_all(bytes))?;
+        progress::suspend_bars(|| io::stderr().write_all(bytes))?;
         Ok(bytes.len())
     }
 
@@ -153,9 +153,9 @@ mod tests {
 
     /// What a subscriber with our fields writes, shared with the test.
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_field_of_a_log_line_moves_no_terminal_and_begins_no_line() {
         let hostile = "a\u{1b}[31m\u{9b}31m\nFORGED\r\n";
-        let written = Written::default();
+        let written = LogBuffer::default();
         let sink = written.clone();
         let layer = tracing_subscriber::fmt::layer()
             .with_ansi(false)

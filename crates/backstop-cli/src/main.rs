@@ -7,16 +7,16 @@ mod args;
 pub mod bench;
 mod commands;
 mod context;
-mod crew;
+mod error;
 mod logging;
 mod output;
-mod trouble;
+mod services;
 
-use args::{Cli, Command, Globals};
+use args::{Cli, CliCommand, GlobalArgs};
 use clap::FromArgMatches;
-use context::Context;
+use context::CliContext;
+use error::{CliError, ExitStatus};
 use std::process::ExitCode;
-use trouble::{Trouble, Verdict};
 
 fn main() -> ExitCode {
     let mut command = args::command();
@@ -26,31 +26,37 @@ fn main() -> ExitCode {
     });
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return trouble::misread(&error),
+        Err(error) => return error::report_usage_error(&error),
     };
     match run(&cli) {
-        Ok(Verdict::Fine) => ExitCode::SUCCESS,
-        Ok(Verdict::FallsShort) => ExitCode::from(1),
-        Err(trouble) => trouble.tell(cli.globals.format()),
+        Ok(ExitStatus::Success) => ExitCode::SUCCESS,
+        Ok(ExitStatus::Failure) => ExitCode::from(1),
+        Err(error) => error.print(cli.globals.format()),
     }
 }
 
-fn run(cli: &Cli) -> Result<Verdict, Trouble> {
-    let is_check = matches!(cli.command, Command::Config(_));
-    let resolved = Context::resolve(&cli.globals, cli.command.file_need());
-    let context = resolved.map_err(|trouble| if is_check { trouble.found() } else { trouble })?;
+fn run(cli: &Cli) -> Result<ExitStatus, CliError> {
+    let is_check = matches!(cli.command, CliCommand::Config(_));
+    let resolved = CliContext::resolve(&cli.globals, cli.command.file_need());
+    let context = resolved.map_err(|error| {
+        if is_check {
+            error.into_finding()
+        } else {
+            error
+        }
+    })?;
     // Dropped last, outside the runtime: what is left to be exported is sent then.
-    let _logging = if cli.command.has_the_screen(cli.globals.json) {
+    let _logging = if cli.command.is_full_screen(cli.globals.json) {
         None
     } else {
         Some(logging::start(
             &cli.globals,
             &context.config,
-            matches!(cli.command, Command::Work(_)),
+            matches!(cli.command, CliCommand::Work(_)),
         )?)
     };
     let failed = |error| {
-        Trouble::new(format!(
+        CliError::new(format!(
             "the program's threads could not be started: {error}"
         ))
     };
@@ -61,13 +67,13 @@ fn run(cli: &Cli) -> Result<Verdict, Trouble> {
     runtime.block_on(commands::run(&cli.command, &context))
 }
 
-impl Globals {
+impl GlobalArgs {
     /// How results are written.
-    fn format(&self) -> output::Format {
+    fn format(&self) -> output::OutputFormat {
         if self.json {
-            output::Format::Json
+            output::OutputFormat::Json
         } else {
-            output::Format::Text
+            output::OutputFormat::Text
         }
     }
 }

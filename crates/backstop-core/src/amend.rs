@@ -30,13 +30,13 @@
 //! id, nothing is done to any of them until the queue is named.
 
 use crate::fingerprint::Fingerprint;
-use crate::job::{JobId, State};
+use crate::job::{JobId, JobState};
 use crate::name::{Kind, QueueName};
 use std::fmt;
 
 /// What to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum AmendAction {
     /// Run it now.
     Retry,
     /// Call it off.
@@ -49,7 +49,7 @@ pub enum Action {
 
 /// Why an action does not apply to a job. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum AmendRefusal {
     /// There is no such job.
     NotFound,
     /// It runs; cancel it first.
@@ -61,18 +61,18 @@ pub enum Refusal {
     /// It has ended already.
     Ended,
     /// Another live job holds its unique key.
-    Twin(JobId),
+    UniqueKeyHeld(JobId),
     /// The queue it is to run in has as many live jobs as it may.
     Full,
     /// It has not ended; only dead and cancelled jobs are moved.
     Alive,
     /// It is not in the state that was meant.
-    Elsewhere(State),
+    OtherState(JobState),
     /// Several queues have a job of this id, and none was named.
     Ambiguous,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AmendRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("there is no such job; it may have been pruned"),
@@ -81,40 +81,45 @@ impl fmt::Display for Refusal {
             Self::Ready => f.write_str("it is ready already"),
             Self::Ended => f.write_str("it has ended already"),
             Self::Alive => f.write_str("it has not ended; only dead and cancelled jobs are moved"),
-            Self::Elsewhere(state) => write!(f, "it is {state} by now"),
+            Self::OtherState(state) => write!(f, "it is {state} by now"),
             Self::Ambiguous => f.write_str("several queues have a job of this id; name the queue"),
             Self::Full => {
                 f.write_str("its queue is full; raise max_size, or try again when jobs have ended")
             }
-            Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
+            Self::UniqueKeyHeld(holder) => {
+                write!(f, "job {holder} holds its unique key and is alive")
+            }
         }
     }
 }
 
-impl Refusal {
+impl AmendRefusal {
     /// Whether it depends on other jobs, and not on the state of its own: then it is told also of
     /// jobs that were selected by a filter.
-    pub const fn is_by_others(self) -> bool {
-        matches!(self, Self::Twin(_) | Self::Full)
+    pub const fn depends_on_other_jobs(self) -> bool {
+        matches!(self, Self::UniqueKeyHeld(_) | Self::Full)
     }
 }
 
 /// Whether `action`, applied to a job in `state`, adds a live job to a queue, and so needs room
 /// there.
-pub const fn needs_room(action: &Action, state: State) -> bool {
-    matches!(action, Action::Retry | Action::Move(_)) && state.is_final()
+pub const fn needs_room(action: &AmendAction, state: JobState) -> bool {
+    matches!(action, AmendAction::Retry | AmendAction::Move(_)) && state.is_final()
 }
 
 /// Whether `action` applies to a job in `state`.
-pub const fn permitted(action: &Action, state: State) -> Result<(), Refusal> {
+pub const fn check_permitted(action: &AmendAction, state: JobState) -> Result<(), AmendRefusal> {
     match (action, state) {
-        (Action::Retry, State::Ready) => Err(Refusal::Ready),
-        (Action::Retry | Action::Delete, State::Running) => Err(Refusal::Running),
-        (Action::Retry | Action::Move(_), State::Done) => Err(Refusal::Done),
-        (Action::Cancel, State::Done | State::Dead | State::Cancelled) => Err(Refusal::Ended),
-        (Action::Move(_), State::Scheduled | State::Ready | State::Running | State::Retrying) => {
-            Err(Refusal::Alive)
+        (AmendAction::Retry, JobState::Ready) => Err(AmendRefusal::Ready),
+        (AmendAction::Retry | AmendAction::Delete, JobState::Running) => Err(AmendRefusal::Running),
+        (AmendAction::Retry | AmendAction::Move(_), JobState::Done) => Err(AmendRefusal::Done),
+        (AmendAction::Cancel, JobState::Done | JobState::Dead | JobState::Cancelled) => {
+            Err(AmendRefusal::Ended)
         }
+        (
+            AmendAction::Move(_),
+            JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Retrying,
+        ) => Err(AmendRefusal::Alive),
         _ => Ok(()),
     }
 }
@@ -140,7 +145,7 @@ pub struct Filter {
     /// Of this kind.
     pub kind: Option<Kind>,
     /// In this state.
-    pub state: Option<State>,
+    pub state: Option<JobState>,
     /// Dead of this; no other job has a fingerprint.
     pub fingerprint: Option<Fingerprint>,
 }
@@ -151,7 +156,7 @@ impl Filter {
         &self,
         queue: &QueueName,
         kind: &Kind,
-        state: State,
+        state: JobState,
         fingerprint: Option<Fingerprint>,
     ) -> bool {
         (self.fingerprint.is_none() || self.fingerprint == fingerprint)
@@ -172,28 +177,28 @@ mod tests {
 
     #[test]
     fn every_action_in_every_state_has_its_answer() {
-        let answers = |action| State::ALL.map(|state| permitted(&action, state).err());
+        let answers = |action| JobState::ALL.map(|state| check_permitted(&action, state).err());
         let (running, done, ready, ended) = (
-            Some(Refusal::Running),
-            Some(Refusal::Done),
-            Some(Refusal::Ready),
-            Some(Refusal::Ended),
+            Some(AmendRefusal::Running),
+            Some(AmendRefusal::Done),
+            Some(AmendRefusal::Ready),
+            Some(AmendRefusal::Ended),
         );
         //                    scheduled ready  running  retrying done  dead   cancelled
         assert_eq!(
-            answers(Action::Retry),
+            answers(AmendAction::Retry),
             [None, ready, running, None, done, None, None]
         );
         assert_eq!(
-            answers(Action::Cancel),
+            answers(AmendAction::Cancel),
             [None, None, None, None, ended, ended, ended]
         );
         assert_eq!(
-            answers(Action::Delete),
+            answers(AmendAction::Delete),
             [None, None, running, None, None, None, None]
         );
-        let other = Action::Move(QueueName::new("other").expect("a name"));
-        let alive = Some(Refusal::Alive);
+        let other = AmendAction::Move(QueueName::new("other").expect("a name"));
+        let alive = Some(AmendRefusal::Alive);
         assert_eq!(
             answers(other),
             [alive, alive, alive, alive, done, None, None]
@@ -202,26 +207,29 @@ mod tests {
 
     #[test]
     fn only_what_brings_an_ended_job_to_life_needs_room() {
-        let other = Action::Move(QueueName::new("other").expect("a name"));
-        for state in State::ALL {
+        let other = AmendAction::Move(QueueName::new("other").expect("a name"));
+        for state in JobState::ALL {
             assert_eq!(
-                needs_room(&Action::Retry, state),
+                needs_room(&AmendAction::Retry, state),
                 state.is_final(),
                 "{state}"
             );
             assert_eq!(needs_room(&other, state), state.is_final(), "{state}");
-            assert!(!needs_room(&Action::Cancel, state) && !needs_room(&Action::Delete, state));
+            assert!(
+                !needs_room(&AmendAction::Cancel, state)
+                    && !needs_room(&AmendAction::Delete, state)
+            );
         }
     }
 
     #[test]
     fn a_final_state_is_left_only_by_an_operators_retry_and_done_never() {
-        for state in State::ALL.into_iter().filter(|state| state.is_final()) {
+        for state in JobState::ALL.into_iter().filter(|state| state.is_final()) {
             assert_eq!(
-                permitted(&Action::Retry, state).is_ok(),
-                state != State::Done
+                check_permitted(&AmendAction::Retry, state).is_ok(),
+                state != JobState::Done
             );
-            assert!(permitted(&Action::Cancel, state).is_err());
+            assert!(check_permitted(&AmendAction::Cancel, state).is_err());
         }
     }
 }

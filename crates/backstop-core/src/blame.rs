@@ -27,16 +27,16 @@
 //! Where a worker of several begun suspects vanishes (the note of one of them came late), all of
 //! them are charged: any of them may have done it.
 
-use crate::failure::History;
-use crate::lease::{Leased, WorkerName};
+use crate::failure::FailureHistory;
+use crate::lease::{LeasedRun, WorkerName};
 use crate::limits::{LOST_LEASES_MAX, LOST_WITHIN};
-use crate::port::Seized;
+use crate::port::SeizedRun;
 use crate::time::Time;
 use crate::verdict::{Outcome, Settlement, judge_lost};
 use std::collections::BTreeSet;
 
 /// The workers a job has lost lately, the latest last: more than none make it a suspect.
-pub fn strikes(lost_leases: u32, history: &History, now: Time) -> Vec<String> {
+pub fn strikes(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<String> {
     // What never lost a worker needs no look at its past.
     if lost_leases == 0 {
         Vec::new()
@@ -46,18 +46,18 @@ pub fn strikes(lost_leases: u32, history: &History, now: Time) -> Vec<String> {
 }
 
 /// Whether a job has lost a worker lately, and runs alone among its like.
-pub fn is_suspect(run: &Leased, now: Time) -> bool {
+pub fn is_suspect(run: &LeasedRun, now: Time) -> bool {
     !strikes(run.lost_leases, &run.history, now).is_empty()
 }
 
 /// Whether the next loss of a worker would be this job's death.
-pub fn is_at_last_strike(run: &Leased, now: Time) -> bool {
+pub fn is_at_last_strike(run: &LeasedRun, now: Time) -> bool {
     let strikes = strikes(run.lost_leases, &run.history, now).len();
     strikes > 0 && strikes + 1 >= LOST_LEASES_MAX
 }
 
 /// The workers that vanished while a suspect ran.
-pub fn accused(batch: &[Seized], now: Time) -> impl Iterator<Item = &WorkerName> {
+pub fn accused_workers(batch: &[SeizedRun], now: Time) -> impl Iterator<Item = &WorkerName> {
     let begun = batch
         .iter()
         .filter(move |seized| seized.begun && is_suspect(&seized.run, now));
@@ -67,12 +67,12 @@ pub fn accused(batch: &[Seized], now: Time) -> impl Iterator<Item = &WorkerName>
 /// What becomes of jobs taken over; `before` are workers known to have vanished while a suspect
 /// ran. In the order of `batch`.
 pub fn judge_vanished(
-    batch: &[Seized],
+    batch: &[SeizedRun],
     before: &BTreeSet<WorkerName>,
     now: Time,
 ) -> Vec<Settlement> {
-    let accused: BTreeSet<&WorkerName> = accused(batch, now).chain(before).collect();
-    let judge = |seized: &Seized| {
+    let accused: BTreeSet<&WorkerName> = accused_workers(batch, now).chain(before).collect();
+    let judge = |seized: &SeizedRun| {
         let is_charged = if is_suspect(&seized.run, now) {
             seized.begun
         } else {

@@ -23,11 +23,11 @@ use std::fmt;
 use std::str::FromStr;
 
 /// How many dead letters a queue holds, unless it is told otherwise.
-pub const DEAD_MAX_USUAL: u64 = 10_000;
+pub const DEAD_MAX_DEFAULT: u64 = 10_000;
 
 /// How much a queue holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
+pub struct QueueBounds {
     /// Live jobs; `None` for no bound.
     pub max_size: Option<u64>,
     /// What gives way when it is full.
@@ -36,12 +36,12 @@ pub struct Bounds {
     pub dead_max: u64,
 }
 
-impl Default for Bounds {
+impl Default for QueueBounds {
     fn default() -> Self {
         Self {
             max_size: None,
             overflow: Overflow::default(),
-            dead_max: DEAD_MAX_USUAL,
+            dead_max: DEAD_MAX_DEFAULT,
         }
     }
 }
@@ -49,7 +49,7 @@ impl Default for Bounds {
 /// The share of `max_size` from which on a queue is under pressure, in per cent.
 const PRESSURE_PERCENT: u64 = 80;
 
-impl Bounds {
+impl QueueBounds {
     /// Whether so many live jobs are close to the bound, and somebody should know.
     pub fn is_under_pressure(&self, live: u64) -> bool {
         self.max_size
@@ -93,16 +93,16 @@ impl fmt::Display for Overflow {
 /// Text that is no way to overflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a way to overflow; use reject, dead_letter_oldest or drop_oldest")]
-pub struct NotAnOverflow(String);
+pub struct InvalidOverflow(String);
 
 impl FromStr for Overflow {
-    type Err = NotAnOverflow;
+    type Err = InvalidOverflow;
 
-    fn from_str(text: &str) -> Result<Self, NotAnOverflow> {
+    fn from_str(text: &str) -> Result<Self, InvalidOverflow> {
         let found = Self::ALL
             .into_iter()
             .find(|overflow| overflow.as_str() == text);
-        found.ok_or_else(|| NotAnOverflow(text.to_owned()))
+        found.ok_or_else(|| InvalidOverflow(text.to_owned()))
     }
 }
 
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn pressure_begins_at_four_fifths() {
         let check = |max_size, live, expected| {
-            let bounds = Bounds {
+            let bounds = QueueBounds {
                 max_size,
-                ..Bounds::default()
+                ..QueueBounds::default()
             };
             assert_eq!(
                 bounds.is_under_pressure(live),

@@ -14,11 +14,11 @@
 
 mod settings;
 
-pub(crate) use settings::Written;
-pub use settings::{BadBreaker, BreakerSettings};
+pub(crate) use settings::BreakerSettingsInput;
+pub use settings::{BreakerSettings, InvalidBreaker};
 
-use crate::failure::truncated;
-use crate::limits::{BREAKER_EVENTS_MAX, LEASE_ASKED_MAX, WHY_CHARS_MAX};
+use crate::failure::truncate_text;
+use crate::limits::{BREAKER_EVENTS_MAX, EVENT_REASON_CHARS_MAX, LEASE_REQUEST_MAX};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -26,7 +26,7 @@ use std::fmt;
 /// What a breaker lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum BreakerPhase {
     /// Everything.
     Closed,
     /// Nothing.
@@ -35,7 +35,7 @@ pub enum Phase {
     HalfOpen,
 }
 
-impl Phase {
+impl BreakerPhase {
     /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for BreakerPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Phase {
 
 /// What a call said about the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sign {
+pub enum CallOutcome {
     /// It is well.
     Success,
     /// It is not.
@@ -65,18 +65,18 @@ pub enum Sign {
 
 /// How one call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Signal {
+pub struct CallReport {
     /// The epoch under which the call was admitted.
     pub epoch: u64,
     /// What it said.
-    pub sign: Sign,
+    pub sign: CallOutcome,
 }
 
 /// What a breaker would let through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
+pub enum BreakerAdmission {
     /// As many calls as anybody likes. They need no permit; their signals carry this epoch.
-    Freely {
+    Unlimited {
         /// The epoch of their signals.
         epoch: u64,
     },
@@ -88,7 +88,7 @@ pub enum Admission {
         left: u32,
     },
     /// None.
-    Not {
+    Blocked {
         /// When to ask again; `None`: not before somebody resets it.
         until: Option<Time>,
     },
@@ -96,7 +96,7 @@ pub enum Admission {
 
 /// What a breaker let through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Admitted {
+pub struct AdmittedCalls {
     /// The epoch of these calls: their signals carry it, and so does giving back.
     pub epoch: u64,
     /// How many.
@@ -105,13 +105,13 @@ pub struct Admitted {
 
 /// A change of phase.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Event {
+pub struct PhaseChange {
     /// When.
     pub at: Time,
     /// Out of which phase.
-    pub from: Phase,
+    pub from: BreakerPhase,
     /// Into which.
-    pub to: Phase,
+    pub to: BreakerPhase,
     /// Why, in words.
     pub why: String,
 }
@@ -122,18 +122,18 @@ pub struct Event {
 pub struct Breaker {
     /// Raised by every change of phase, and by every admission of probes so that each has its own.
     epoch: u64,
-    state: State,
+    state: BreakerState,
     /// Failures since the last success in closed, or since it closed.
     failures: u32,
     total_calls: u64,
     rejected_calls: u64,
     last_failure_time: Option<Time>,
-    events: Vec<Event>,
+    events: Vec<PhaseChange>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
-enum State {
+enum BreakerState {
     #[default]
     Closed,
     Open {
@@ -147,25 +147,25 @@ enum State {
         /// The first epoch of this phase: the signals of any earlier one are late.
         first_epoch: u64,
         successes: u32,
-        grants: Vec<Grant>,
+        grants: Vec<ProbeGrant>,
     },
 }
 
 /// The permits of one admission that have not come back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Grant {
+struct ProbeGrant {
     epoch: u64,
     calls: u32,
     at: Time,
     until: Time,
 }
 
-impl State {
-    const fn phase(&self) -> Phase {
+impl BreakerState {
+    const fn phase(&self) -> BreakerPhase {
         match self {
-            Self::Closed => Phase::Closed,
-            Self::Open { .. } | Self::Forced { .. } => Phase::Open,
-            Self::HalfOpen { .. } => Phase::HalfOpen,
+            Self::Closed => BreakerPhase::Closed,
+            Self::Open { .. } | Self::Forced { .. } => BreakerPhase::Open,
+            Self::HalfOpen { .. } => BreakerPhase::HalfOpen,
         }
     }
 }
@@ -174,7 +174,7 @@ impl State {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BreakerStatus {
     /// Its phase.
-    pub state: Phase,
+    pub state: BreakerPhase,
     /// Failures in a row.
     pub failure_count: u32,
     /// Probes that succeeded, while it is half-open.
@@ -190,7 +190,7 @@ pub struct BreakerStatus {
     /// When the next probe may be had; `None` if none is needed, or none comes before a reset.
     pub next_probe_at: Option<Time>,
     /// Its latest changes of phase, the newest last.
-    pub events: Vec<Event>,
+    pub events: Vec<PhaseChange>,
 }
 
 impl Breaker {
@@ -206,13 +206,13 @@ impl Breaker {
 
     /// Whether it is closed and nothing has failed of late: successes then say nothing new.
     pub fn is_calm(&self) -> bool {
-        self.state == State::Closed && self.failures == 0
+        self.state == BreakerState::Closed && self.failures == 0
     }
 
     /// What it lets through at `now`.
-    pub fn phase(&self, settings: &BreakerSettings, now: Time) -> Phase {
+    pub fn phase(&self, settings: &BreakerSettings, now: Time) -> BreakerPhase {
         if self.has_waited(settings, now) {
-            Phase::HalfOpen
+            BreakerPhase::HalfOpen
         } else {
             self.state.phase()
         }
@@ -224,18 +224,20 @@ impl Breaker {
     /// If the clock was set back behind the opening, a look cannot know how much of the wait is
     /// over and names the whole of it. [`Self::follow`] starts the wait anew; so does every other
     /// call that changes the breaker.
-    pub fn admits(&self, settings: &BreakerSettings, now: Time) -> Admission {
+    pub fn admits(&self, settings: &BreakerSettings, now: Time) -> BreakerAdmission {
         match &self.state {
-            State::Closed => Admission::Freely { epoch: self.epoch },
-            State::Forced { .. } => Admission::Not { until: None },
-            State::Open { .. } if self.has_waited(settings, now) => Admission::Probes {
-                epoch: self.epoch.wrapping_add(1),
-                left: left(settings, 0, 0),
-            },
-            State::Open { since } => Admission::Not {
+            BreakerState::Closed => BreakerAdmission::Unlimited { epoch: self.epoch },
+            BreakerState::Forced { .. } => BreakerAdmission::Blocked { until: None },
+            BreakerState::Open { .. } if self.has_waited(settings, now) => {
+                BreakerAdmission::Probes {
+                    epoch: self.epoch.wrapping_add(1),
+                    left: probes_left(settings, 0, 0),
+                }
+            }
+            BreakerState::Open { since } => BreakerAdmission::Blocked {
                 until: Some((*since).min(now).after(settings.recovery_timeout)),
             },
-            State::HalfOpen {
+            BreakerState::HalfOpen {
                 successes, grants, ..
             } => {
                 let live = grants.iter().filter(|grant| grant.until > now);
@@ -243,11 +245,11 @@ impl Breaker {
                     .clone()
                     .map(|grant| grant.calls)
                     .fold(0, u32::saturating_add);
-                match left(settings, *successes, outstanding) {
-                    0 => Admission::Not {
-                        until: live.map(|grant| grant.moved(now).until).min(),
+                match probes_left(settings, *successes, outstanding) {
+                    0 => BreakerAdmission::Blocked {
+                        until: live.map(|grant| grant.shifted_to(now).until).min(),
                     },
-                    left => Admission::Probes {
+                    left => BreakerAdmission::Probes {
                         epoch: self.epoch,
                         left,
                     },
@@ -264,31 +266,31 @@ impl Breaker {
         want: u32,
         until: Time,
         now: Time,
-    ) -> Admitted {
-        self.follow(now);
-        if let State::Open { since } = self.state
+    ) -> AdmittedCalls {
+        self.follow_clock(now);
+        if let BreakerState::Open { since } = self.state
             && self.has_waited(settings, now)
         {
             let why = format!("{} have passed", settings.recovery_timeout);
             self.half_open(since, why, now);
         }
         let calls = match self.admits(settings, now) {
-            Admission::Freely { .. } => want,
-            Admission::Probes { left, .. } => want.min(left),
-            Admission::Not { .. } => 0,
+            BreakerAdmission::Unlimited { .. } => want,
+            BreakerAdmission::Probes { left, .. } => want.min(left),
+            BreakerAdmission::Blocked { .. } => 0,
         };
         self.rejected_calls = self.rejected_calls.saturating_add(u64::from(want - calls));
-        let admitted = Admitted {
+        let admitted = AdmittedCalls {
             epoch: self.epoch,
             calls,
         };
-        if let State::HalfOpen { grants, .. } = &mut self.state {
+        if let BreakerState::HalfOpen { grants, .. } = &mut self.state {
             grants.retain(|grant| grant.until > now);
             if calls > 0 {
                 // Nobody holds a job for longer than a lease can be, whatever the caller's clock
                 // says.
-                let until = until.min(now.after(LEASE_ASKED_MAX));
-                grants.push(Grant {
+                let until = until.min(now.after(LEASE_REQUEST_MAX));
+                grants.push(ProbeGrant {
                     epoch: self.epoch,
                     calls,
                     at: now,
@@ -302,14 +304,14 @@ impl Breaker {
 
     /// Takes note of how calls ended, in this order. Signals of an older epoch are late: they
     /// change nothing.
-    pub fn record(&mut self, settings: &BreakerSettings, signals: &[Signal], now: Time) {
-        self.follow(now);
+    pub fn record(&mut self, settings: &BreakerSettings, signals: &[CallReport], now: Time) {
+        self.follow_clock(now);
         for signal in signals {
             match self.state {
-                State::Closed if signal.epoch == self.epoch => {
+                BreakerState::Closed if signal.epoch == self.epoch => {
                     self.record_call(settings, signal.sign, now);
                 }
-                State::HalfOpen { first_epoch, .. }
+                BreakerState::HalfOpen { first_epoch, .. }
                     if (first_epoch..self.epoch).contains(&signal.epoch) =>
                 {
                     self.record_probe(settings, *signal, now);
@@ -321,13 +323,13 @@ impl Breaker {
 
     /// Takes back permits of the admission `epoch` that were not used.
     pub fn give_back(&mut self, _settings: &BreakerSettings, epoch: u64, calls: u32, now: Time) {
-        self.follow(now);
+        self.follow_clock(now);
         self.take_back(epoch, calls);
     }
 
     /// Opens it until somebody resets it.
     pub fn force_open(&mut self, why: &str, now: Time) {
-        self.turn(State::Forced { since: now }, why.to_owned(), now);
+        self.change_phase(BreakerState::Forced { since: now }, why.to_owned(), now);
     }
 
     /// Closes it, and forgets the failures so far; calls under way no longer count.
@@ -337,12 +339,12 @@ impl Breaker {
 
     /// Follows a clock that was set back: waits that began in what is now the future begin at
     /// `now`. Whether anything changed, and is to be kept.
-    pub fn follow(&mut self, now: Time) -> bool {
+    pub fn follow_clock(&mut self, now: Time) -> bool {
         match &mut self.state {
-            State::Open { since } if *since > now => *since = now,
-            State::HalfOpen { grants, .. } if grants.iter().any(|grant| grant.at > now) => {
+            BreakerState::Open { since } if *since > now => *since = now,
+            BreakerState::HalfOpen { grants, .. } if grants.iter().any(|grant| grant.at > now) => {
                 for grant in grants {
-                    *grant = grant.moved(now);
+                    *grant = grant.shifted_to(now);
                 }
             }
             _ => return false,
@@ -353,18 +355,18 @@ impl Breaker {
     /// What people see of it.
     pub fn status(&self, settings: &BreakerSettings, now: Time) -> BreakerStatus {
         let (opened_at, success_count) = match self.state {
-            State::Closed => (None, 0),
-            State::Open { since } | State::Forced { since } => (Some(since), 0),
-            State::HalfOpen {
+            BreakerState::Closed => (None, 0),
+            BreakerState::Open { since } | BreakerState::Forced { since } => (Some(since), 0),
+            BreakerState::HalfOpen {
                 opened_at,
                 successes,
                 ..
             } => (Some(opened_at), successes),
         };
         let next_probe_at = match self.admits(settings, now) {
-            Admission::Freely { .. } => None,
-            Admission::Probes { .. } => Some(now),
-            Admission::Not { until } => until,
+            BreakerAdmission::Unlimited { .. } => None,
+            BreakerAdmission::Probes { .. } => Some(now),
+            BreakerAdmission::Blocked { until } => until,
         };
         BreakerStatus {
             state: self.phase(settings, now),
@@ -380,24 +382,24 @@ impl Breaker {
     }
 
     /// Its phase as last written down: an open one stays open until somebody is admitted.
-    pub(crate) const fn written_phase(&self) -> Phase {
+    pub(crate) const fn written_phase(&self) -> BreakerPhase {
         self.state.phase()
     }
 
     /// Opens it, or begins the wait of an open one anew.
     pub(crate) fn open(&mut self, why: String, now: Time) {
-        self.turn(State::Open { since: now }, why, now);
+        self.change_phase(BreakerState::Open { since: now }, why, now);
     }
 
     /// Closes it.
     pub(crate) fn close(&mut self, why: String, now: Time) {
         self.failures = 0;
-        self.turn(State::Closed, why, now);
+        self.change_phase(BreakerState::Closed, why, now);
     }
 
     fn half_open(&mut self, opened_at: Time, why: String, now: Time) {
-        self.turn(
-            State::HalfOpen {
+        self.change_phase(
+            BreakerState::HalfOpen {
                 opened_at,
                 first_epoch: 0,
                 successes: 0,
@@ -406,17 +408,17 @@ impl Breaker {
             why,
             now,
         );
-        if let State::HalfOpen { first_epoch, .. } = &mut self.state {
+        if let BreakerState::HalfOpen { first_epoch, .. } = &mut self.state {
             *first_epoch = self.epoch;
         }
     }
 
-    fn turn(&mut self, to: State, why: String, now: Time) {
-        let event = Event {
+    fn change_phase(&mut self, to: BreakerState, why: String, now: Time) {
+        let event = PhaseChange {
             at: now,
             from: self.state.phase(),
             to: to.phase(),
-            why: truncated(why, WHY_CHARS_MAX),
+            why: truncate_text(why, EVENT_REASON_CHARS_MAX),
         };
         self.epoch = self.epoch.wrapping_add(1);
         self.state = to;
@@ -427,29 +429,29 @@ impl Breaker {
 
     /// Whether it is open and its time is over. A clock set back behind the opening ends nothing.
     fn has_waited(&self, settings: &BreakerSettings, now: Time) -> bool {
-        matches!(self.state, State::Open { since } if now >= since.after(settings.recovery_timeout))
+        matches!(self.state, BreakerState::Open { since } if now >= since.after(settings.recovery_timeout))
     }
 
-    fn record_call(&mut self, settings: &BreakerSettings, sign: Sign, now: Time) {
+    fn record_call(&mut self, settings: &BreakerSettings, sign: CallOutcome, now: Time) {
         self.count(sign, now);
-        if sign == Sign::Success {
+        if sign == CallOutcome::Success {
             self.failures = 0;
         }
-        if sign == Sign::Failure && self.failures >= settings.failure_threshold {
+        if sign == CallOutcome::Failure && self.failures >= settings.failure_threshold {
             self.open(in_a_row(self.failures), now);
         }
     }
 
-    fn record_probe(&mut self, settings: &BreakerSettings, signal: Signal, now: Time) {
+    fn record_probe(&mut self, settings: &BreakerSettings, signal: CallReport, now: Time) {
         self.count(signal.sign, now);
         self.take_back(signal.epoch, 1);
-        let State::HalfOpen { successes, .. } = &mut self.state else {
+        let BreakerState::HalfOpen { successes, .. } = &mut self.state else {
             return;
         };
         match signal.sign {
-            Sign::Neutral => {}
-            Sign::Failure => self.open("a probe failed".to_owned(), now),
-            Sign::Success => {
+            CallOutcome::Neutral => {}
+            CallOutcome::Failure => self.open("a probe failed".to_owned(), now),
+            CallOutcome::Success => {
                 *successes = successes.saturating_add(1);
                 if *successes >= settings.success_threshold {
                     let why = format!("{successes} probe{} succeeded", plural(*successes));
@@ -459,16 +461,16 @@ impl Breaker {
         }
     }
 
-    fn count(&mut self, sign: Sign, now: Time) {
+    fn count(&mut self, sign: CallOutcome, now: Time) {
         self.total_calls = self.total_calls.saturating_add(1);
-        if sign == Sign::Failure {
+        if sign == CallOutcome::Failure {
             self.failures = self.failures.saturating_add(1);
             self.last_failure_time = Some(now);
         }
     }
 
     fn take_back(&mut self, epoch: u64, calls: u32) {
-        let State::HalfOpen { grants, .. } = &mut self.state else {
+        let BreakerState::HalfOpen { grants, .. } = &mut self.state else {
             return;
         };
         for grant in grants.iter_mut().filter(|grant| grant.epoch == epoch) {
@@ -478,9 +480,9 @@ impl Breaker {
     }
 }
 
-impl Grant {
+impl ProbeGrant {
     /// The same permits for the same time, if the clock was set back behind their beginning.
-    fn moved(self, now: Time) -> Self {
+    fn shifted_to(self, now: Time) -> Self {
         if self.at <= now {
             self
         } else {
@@ -500,7 +502,7 @@ impl Grant {
 /// How many probes may still be given out. With none under way there is always one: otherwise
 /// settings changed halfway, or never checked, could leave nobody to find out that the service is
 /// well.
-fn left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
+fn probes_left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
     let taken = successes.saturating_add(outstanding);
     settings
         .half_open_max_calls

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Why a run did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum FailureCause {
     /// The handler said so.
     Failed,
     /// It ran past its time.
@@ -62,15 +62,17 @@ impl ErrorReport {
             self.message
         };
         Self {
-            message: truncated(message, ERROR_CHARS_MAX),
-            error_type: self.error_type.map(|text| truncated(text, ERROR_CHARS_MAX)),
+            message: truncate_text(message, ERROR_CHARS_MAX),
+            error_type: self
+                .error_type
+                .map(|text| truncate_text(text, ERROR_CHARS_MAX)),
             stack_trace: self
                 .stack_trace
-                .map(|text| truncated(text, STACK_CHARS_MAX)),
+                .map(|text| truncate_text(text, STACK_CHARS_MAX)),
             http_status: self.http_status,
             response_body: self
                 .response_body
-                .map(|text| truncated(text, RESPONSE_CHARS_MAX)),
+                .map(|text| truncate_text(text, RESPONSE_CHARS_MAX)),
         }
     }
 }
@@ -78,7 +80,7 @@ impl ErrorReport {
 const TRUNCATED: &str = " [truncated]";
 
 /// `text` within `chars_max` characters; a cut is marked within the limit.
-pub fn truncated(text: String, chars_max: usize) -> String {
+pub fn truncate_text(text: String, chars_max: usize) -> String {
     if text.len() <= chars_max || text.chars().count() <= chars_max {
         return text;
     }
@@ -88,13 +90,13 @@ pub fn truncated(text: String, chars_max: usize) -> String {
 
 /// One failure of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailureRecord {
     /// When it was recorded.
     pub at: Time,
     /// The run it ended: 1 for the first.
     pub attempt: u32,
     /// Why.
-    pub cause: Cause,
+    pub cause: FailureCause,
     /// Who ran it.
     pub worker: String,
     /// What the handler told.
@@ -105,13 +107,13 @@ pub struct Failure {
     pub retry_in: Option<Span>,
     /// What else was known, if it was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Context>,
+    pub context: Option<DeathContext>,
 }
 
 /// What was known about the world when a job died. What could not be found out is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Context {
+pub struct DeathContext {
     /// Live jobs of the queues the worker serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queue_depths: BTreeMap<String, u64>,
@@ -132,12 +134,12 @@ pub struct Context {
     pub lost_workers: Vec<String>,
 }
 
-impl Failure {
+impl FailureRecord {
     /// The record of a failure, cut to the limits.
     pub fn new(
         at: Time,
         attempt: u32,
-        cause: Cause,
+        cause: FailureCause,
         worker: &WorkerName,
         error: ErrorReport,
     ) -> Self {
@@ -153,7 +155,7 @@ impl Failure {
     }
 
     /// The record of a worker that vanished in the middle.
-    pub fn lost(
+    pub fn of_lost_lease(
         at: Time,
         attempt: u32,
         worker: &WorkerName,
@@ -165,12 +167,12 @@ impl Failure {
             error_type: Some("LostLease".to_owned()),
             ..ErrorReport::message(message)
         };
-        Self::new(at, attempt, Cause::Lost, worker, error)
+        Self::new(at, attempt, FailureCause::Lost, worker, error)
     }
 
     /// Whether it is a lost lease in `within` before `now`.
     fn is_strike(&self, now: Time, within: Span) -> bool {
-        self.cause == Cause::Lost && now.since(self.at) <= within
+        self.cause == FailureCause::Lost && now.since(self.at) <= within
     }
 }
 
@@ -184,11 +186,11 @@ fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
 
 /// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct History(Option<Bytes>);
+pub struct FailureHistory(Option<Bytes>);
 
-impl History {
+impl FailureHistory {
     /// What a store kept.
-    pub fn stored(bytes: Option<Vec<u8>>) -> Self {
+    pub fn from_stored(bytes: Option<Vec<u8>>) -> Self {
         Self(bytes.map(Bytes::from))
     }
 
@@ -204,7 +206,7 @@ impl History {
 
     /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing
     /// else.
-    pub fn failures(&self) -> Vec<Failure> {
+    pub fn failures(&self) -> Vec<FailureRecord> {
         let Some(bytes) = &self.0 else {
             return Vec::new();
         };
@@ -221,7 +223,7 @@ impl History {
 
     /// This history with what is known about its last failure.
     #[must_use]
-    pub fn in_context(&self, context: Context) -> Self {
+    pub fn with_context(&self, context: DeathContext) -> Self {
         let mut failures = self.failures();
         let Some(last) = failures.last_mut() else {
             return self.clone();
@@ -233,7 +235,7 @@ impl History {
     /// This history with one more failure. The first is always kept, then the losses that still
     /// count as strikes, then the latest.
     #[must_use]
-    pub fn with(&self, failure: Failure) -> Self {
+    pub fn with_failure(&self, failure: FailureRecord) -> Self {
         let mut failures = self.failures();
         let now = failure.at;
         failures.push(failure);
@@ -252,11 +254,11 @@ impl History {
     /// How long it took from the loss that was recorded last until a run that begins `now`, and
     /// this history with that wait in it; `None` if the last failure is no loss, or another run has
     /// made up for it before.
-    pub fn rerun(&self, now: Time) -> Option<(Span, Self)> {
+    pub fn record_rerun(&self, now: Time) -> Option<(Span, Self)> {
         let mut failures = self.failures();
         let last = failures
             .last_mut()
-            .filter(|last| last.cause == Cause::Lost && last.retry_in.is_none())?;
+            .filter(|last| last.cause == FailureCause::Lost && last.retry_in.is_none())?;
         let waited = now.since(last.at);
         last.retry_in = Some(waited);
         Some((
@@ -269,7 +271,7 @@ impl History {
     pub fn is_rerun(&self) -> bool {
         self.failures()
             .pop()
-            .is_some_and(|last| last.cause == Cause::Lost && last.retry_in.is_some())
+            .is_some_and(|last| last.cause == FailureCause::Lost && last.retry_in.is_some())
     }
 
     /// The lost leases in `within` before `now`.
@@ -287,9 +289,9 @@ impl History {
     }
 
     /// The record of the loss of this very lease, if there is one.
-    pub fn loss_of(&self, job: JobId, lease: LeaseNumber) -> Option<Failure> {
-        let is_of_lease = |failure: &Failure| {
-            failure.cause == Cause::Lost
+    pub fn loss_of(&self, job: JobId, lease: LeaseNumber) -> Option<FailureRecord> {
+        let is_of_lease = |failure: &FailureRecord| {
+            failure.cause == FailureCause::Lost
                 && failure.error.message
                     == lost_message(&WorkerName::new(&failure.worker), lease, job)
         };
@@ -297,17 +299,17 @@ impl History {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> Failure {
+fn unreadable(error: &serde_json::Error) -> FailureRecord {
     let report = ErrorReport {
         error_type: Some("UnreadableHistory".to_owned()),
         ..ErrorReport::message(format!(
             "earlier failures of this job could not be read: {error}"
         ))
     };
-    Failure::new(
+    FailureRecord::new(
         Time::default(),
         0,
-        Cause::Failed,
+        FailureCause::Failed,
         &WorkerName::new(""),
         report,
     )
@@ -317,9 +319,9 @@ fn unreadable(error: &serde_json::Error) -> Failure {
 mod tests {
     use super::*;
 
-    fn failure(attempt: u32, cause: Cause) -> Failure {
+    fn failure(attempt: u32, cause: FailureCause) -> FailureRecord {
         let at = Time::default().after(Span::hours(i64::from(attempt)));
-        Failure::new(
+        FailureRecord::new(
             at,
             attempt,
             cause,
@@ -331,18 +333,18 @@ mod tests {
     #[test]
     fn text_is_cut_on_character_borders_and_marked_within_the_limit() {
         let exact = "é".repeat(4096);
-        assert_eq!(truncated(exact.clone(), 4096), exact);
-        let cut = truncated("é".repeat(4097), 4096);
+        assert_eq!(truncate_text(exact.clone(), 4096), exact);
+        let cut = truncate_text("é".repeat(4097), 4096);
         assert_eq!(cut.chars().count(), 4096);
         assert!(cut.ends_with("é [truncated]"));
-        assert_eq!(truncated("x".repeat(2049), 2048).len(), 2048);
+        assert_eq!(truncate_text("x".repeat(2049), 2048).len(), 2048);
     }
 
     #[test]
     fn a_lost_lease_is_named_as_workers_over_http_know_it() {
         let (worker, job) = (WorkerName::new("w"), JobId::named("a"));
         let lease = LeaseNumber::from_i64(0x60e0_361d_0000_00ff);
-        let failure = Failure::lost(Time::default(), 1, &worker, lease, job);
+        let failure = FailureRecord::of_lost_lease(Time::default(), 1, &worker, lease, job);
         assert_eq!(
             failure.error.message,
             format!("worker w vanished while it ran {job} under lease 60e0361d000000ff")
@@ -351,10 +353,10 @@ mod tests {
 
     #[test]
     fn an_error_without_words_is_unknown() {
-        let failure = Failure::new(
+        let failure = FailureRecord::new(
             Time::default(),
             1,
-            Cause::Failed,
+            FailureCause::Failed,
             &WorkerName::new("w"),
             ErrorReport::default(),
         );
@@ -363,8 +365,8 @@ mod tests {
 
     #[test]
     fn history_keeps_the_first_and_the_latest() {
-        let history = (1..=100).fold(History::default(), |history, n| {
-            history.with(failure(n, Cause::Failed))
+        let history = (1..=100).fold(FailureHistory::default(), |history, n| {
+            history.with_failure(failure(n, FailureCause::Failed))
         });
         let attempts: Vec<u32> = history
             .failures()
@@ -376,7 +378,7 @@ mod tests {
             std::iter::once(1).chain(82..=100).collect::<Vec<_>>()
         );
         assert_eq!(
-            History::stored(history.as_bytes().map(<[u8]>::to_vec)),
+            FailureHistory::from_stored(history.as_bytes().map(<[u8]>::to_vec)),
             history
         );
     }
@@ -384,14 +386,14 @@ mod tests {
     #[test]
     fn lost_leases_are_counted_within_their_window() {
         let history = [
-            (1, Cause::Lost),
-            (2, Cause::Failed),
-            (70, Cause::Lost),
-            (75, Cause::Lost),
+            (1, FailureCause::Lost),
+            (2, FailureCause::Failed),
+            (70, FailureCause::Lost),
+            (75, FailureCause::Lost),
         ]
         .into_iter()
-        .fold(History::default(), |history, (hour, cause)| {
-            history.with(failure(hour, cause))
+        .fold(FailureHistory::default(), |history, (hour, cause)| {
+            history.with_failure(failure(hour, cause))
         });
         let at = |hour| Time::default().after(Span::hours(hour));
         assert_eq!(history.lost_since(at(73), Span::hours(72)), 3);
@@ -401,18 +403,18 @@ mod tests {
     #[test]
     fn strikes_are_kept_whatever_fails_between_them() {
         let minutes = |n: i64| Time::default().after(Span::minutes(n));
-        let at = |n, cause| Failure {
+        let at = |n, cause| FailureRecord {
             at: minutes(n),
             ..failure(1, cause)
         };
         let is_lost = |n: &i64| [0, 21, 41, 61].contains(n);
-        let history = (0..80).fold(History::default(), |history, n| {
-            history.with(at(
+        let history = (0..80).fold(FailureHistory::default(), |history, n| {
+            history.with_failure(at(
                 n,
                 if is_lost(&n) {
-                    Cause::Lost
+                    FailureCause::Lost
                 } else {
-                    Cause::Failed
+                    FailureCause::Failed
                 },
             ))
         });
@@ -432,18 +434,18 @@ mod tests {
         );
         // What no longer counts gives way like any other; the first stays.
         let later = (0..40).fold(history, |history, n| {
-            history.with(at(5_000 + n, Cause::Failed))
+            history.with_failure(at(5_000 + n, FailureCause::Failed))
         });
         assert_eq!(
             later
                 .failures()
                 .iter()
-                .filter(|failure| failure.cause == Cause::Lost)
+                .filter(|failure| failure.cause == FailureCause::Lost)
                 .count(),
             1
         );
-        let losses = (0..50).fold(History::default(), |history, n| {
-            history.with(at(n, Cause::Lost))
+        let losses = (0..50).fold(FailureHistory::default(), |history, n| {
+            history.with_failure(at(n, FailureCause::Lost))
         });
         assert_eq!(
             losses.failures().len(),
@@ -456,10 +458,10 @@ mod tests {
     fn a_loss_is_known_by_its_lease() {
         let (job, worker) = (JobId::named("j"), WorkerName::new("w"));
         let number = |n| LeaseNumber::draw(n);
-        let lost = Failure::lost(Time::from_millis(5), 1, &worker, number(1), job);
-        let history = History::default()
-            .with(failure(1, Cause::Failed))
-            .with(lost.clone());
+        let lost = FailureRecord::of_lost_lease(Time::from_millis(5), 1, &worker, number(1), job);
+        let history = FailureHistory::default()
+            .with_failure(failure(1, FailureCause::Failed))
+            .with_failure(lost.clone());
         assert_eq!(history.loss_of(job, number(1)), Some(lost));
         assert_eq!(history.loss_of(job, number(2)), None);
         assert_eq!(history.loss_of(JobId::named("other"), number(1)), None);
@@ -467,32 +469,39 @@ mod tests {
 
     #[test]
     fn a_loss_is_made_up_for_once() {
-        let lost = History::default()
-            .with(failure(1, Cause::Failed))
-            .with(failure(2, Cause::Lost));
+        let lost = FailureHistory::default()
+            .with_failure(failure(1, FailureCause::Failed))
+            .with_failure(failure(2, FailureCause::Lost));
         assert!(!lost.is_rerun());
         let at = |minutes| {
             Time::default()
                 .after(Span::hours(2))
                 .after(Span::minutes(minutes))
         };
-        let (waited, rerun) = lost.rerun(at(3)).expect("it was lost");
+        let (waited, rerun) = lost.record_rerun(at(3)).expect("it was lost");
         assert_eq!((waited, rerun.is_rerun()), (Span::minutes(3), true));
-        assert_eq!(rerun.rerun(at(9)), None, "by the run before");
-        let again = rerun.with(failure(3, Cause::Lost));
+        assert_eq!(rerun.record_rerun(at(9)), None, "by the run before");
+        let again = rerun.with_failure(failure(3, FailureCause::Lost));
         assert_eq!(
-            again.rerun(at(61)).map(|(waited, _)| waited),
+            again.record_rerun(at(61)).map(|(waited, _)| waited),
             Some(Span::minutes(1)),
             "the next loss"
         );
-        assert_eq!(again.with(failure(4, Cause::Failed)).rerun(at(200)), None);
-        assert_eq!(History::default().rerun(at(0)), None);
+        assert_eq!(
+            again
+                .with_failure(failure(4, FailureCause::Failed))
+                .record_rerun(at(200)),
+            None
+        );
+        assert_eq!(FailureHistory::default().record_rerun(at(0)), None);
     }
 
     #[test]
     fn damaged_history_says_so_and_goes_on() {
-        let damaged = History::stored(Some(b"[{\"at\":".to_vec()));
-        let failures = damaged.with(failure(4, Cause::Failed)).failures();
+        let damaged = FailureHistory::from_stored(Some(b"[{\"at\":".to_vec()));
+        let failures = damaged
+            .with_failure(failure(4, FailureCause::Failed))
+            .failures();
         assert_eq!(failures.len(), 2);
         assert_eq!(
             failures[0].error.error_type.as_deref(),

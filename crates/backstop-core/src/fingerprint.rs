@@ -5,8 +5,8 @@
 //! what is left of the message, with the class of the error and the status of an HTTP answer, is
 //! the fingerprint.
 
-use crate::failure::{ErrorReport, History};
-use crate::verdict::Reason;
+use crate::failure::{ErrorReport, FailureHistory};
+use crate::verdict::EndReason;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -26,7 +26,7 @@ impl Fingerprint {
         digest.update(error.error_type.as_deref().unwrap_or_default());
         digest.update([0]);
         digest.update(error.http_status.unwrap_or_default().to_be_bytes());
-        digest.update(gist(&error.message));
+        digest.update(normalize_message(&error.message));
         let digest = digest.finalize();
         Self(
             digest[..8]
@@ -36,9 +36,9 @@ impl Fingerprint {
     }
 
     /// The fingerprint of a death. One by overflow has nothing to do with the failures before it.
-    pub fn of_death(reason: Option<Reason>, history: &History) -> Self {
+    pub fn of_death(reason: Option<EndReason>, history: &FailureHistory) -> Self {
         match (reason, history.failures().pop()) {
-            (Some(Reason::Overflow), _) => Self::of_overflow(),
+            (Some(EndReason::Overflow), _) => Self::of_overflow(),
             (_, Some(failure)) => Self::of(&failure.error),
             (_, None) => Self::of_word(""),
         }
@@ -46,7 +46,7 @@ impl Fingerprint {
 
     /// What deaths by [`crate::bounds::Overflow::DeadLetterOldest`] have in common.
     pub fn of_overflow() -> Self {
-        Self::of_word(Reason::Overflow.as_str())
+        Self::of_word(EndReason::Overflow.as_str())
     }
 
     fn of_word(word: &str) -> Self {
@@ -66,7 +66,7 @@ impl Fingerprint {
 
 /// A message without what differs from job to job: quoted texts and words with a digit become a
 /// mark each.
-fn gist(message: &str) -> String {
+fn normalize_message(message: &str) -> String {
     let mut gist = String::new();
     let mut rest = message.chars().take(MESSAGE_CHARS_MAX).peekable();
     while let Some(next) = rest.next() {
@@ -113,19 +113,19 @@ impl fmt::Debug for Fingerprint {
 /// Text that is no fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a fingerprint; one has 16 hexadecimal digits, as `dead groups` shows them")]
-pub struct NotAFingerprint(String);
+pub struct InvalidFingerprint(String);
 
 impl FromStr for Fingerprint {
-    type Err = NotAFingerprint;
+    type Err = InvalidFingerprint;
 
-    fn from_str(text: &str) -> Result<Self, NotAFingerprint> {
+    fn from_str(text: &str) -> Result<Self, InvalidFingerprint> {
         let is_hexadecimal =
             text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let bits = is_hexadecimal
             .then(|| u64::from_str_radix(text, 16).ok())
             .flatten();
         bits.map(Self)
-            .ok_or_else(|| NotAFingerprint(text.to_owned()))
+            .ok_or_else(|| InvalidFingerprint(text.to_owned()))
     }
 }
 

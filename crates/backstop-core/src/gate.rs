@@ -14,18 +14,20 @@
 mod deaths;
 mod settings;
 
-pub use settings::{BadGate, GateSettings};
+pub use settings::{GateSettings, InvalidGate};
 
-use crate::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Sign, Signal};
+use crate::breaker::{
+    AdmittedCalls, Breaker, BreakerAdmission, BreakerPhase, BreakerStatus, CallOutcome, CallReport,
+};
 use crate::time::Time;
-use deaths::Deaths;
+use deaths::DeathCounter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Why a gate is shut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shut {
+pub enum ShutReason {
     /// Too many jobs died.
     Deaths,
     /// The dead-letter store is full.
@@ -34,7 +36,7 @@ pub enum Shut {
     Forced,
 }
 
-impl Shut {
+impl ShutReason {
     /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +47,7 @@ impl Shut {
     }
 }
 
-impl fmt::Display for Shut {
+impl fmt::Display for ShutReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -53,20 +55,20 @@ impl fmt::Display for Shut {
 
 /// What workers tell a gate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct GateNews {
+pub struct GateUpdate {
     /// Deaths that found room.
     pub deaths: u32,
     /// Whether a death found none.
     pub is_refused: bool,
     /// How probes ended, in this order.
-    pub probes: Vec<ProbeEnd>,
+    pub probes: Vec<ProbeResult>,
 }
 
 /// How a run ended that was a probe of a shut gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProbeEnd {
+pub enum ProbeResult {
     /// It did not die.
-    Lived(Signal),
+    Lived(CallReport),
     /// It died.
     Died {
         /// The epoch it was admitted under.
@@ -76,18 +78,18 @@ pub enum ProbeEnd {
     },
 }
 
-impl GateNews {
+impl GateUpdate {
     /// A job died, or there was no room for its death; `probe` is the epoch of a probe.
-    pub fn died(&mut self, probe: Option<u64>, had_room: bool) {
+    pub fn record_death(&mut self, probe: Option<u64>, had_room: bool) {
         self.deaths += u32::from(had_room);
         self.is_refused |= !had_room;
         self.probes
-            .extend(probe.map(|epoch| ProbeEnd::Died { epoch, had_room }));
+            .extend(probe.map(|epoch| ProbeResult::Died { epoch, had_room }));
     }
 
     /// A probe ended and did not die.
-    pub fn lived(&mut self, signal: Signal) {
-        self.probes.push(ProbeEnd::Lived(signal));
+    pub fn record_survival(&mut self, signal: CallReport) {
+        self.probes.push(ProbeResult::Lived(signal));
     }
 }
 
@@ -95,8 +97,8 @@ impl GateNews {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gate {
-    shut: Option<Shut>,
-    deaths: Deaths,
+    shut: Option<ShutReason>,
+    deaths: DeathCounter,
     breaker: Breaker,
 }
 
@@ -104,7 +106,7 @@ pub struct Gate {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GateStatus {
     /// Why it is shut, if it is; probes under way do not reopen it yet.
-    pub shut: Option<Shut>,
+    pub shut: Option<ShutReason>,
     /// Deaths it counts at the moment.
     pub deaths: u64,
     /// The breaker that reopens it.
@@ -124,7 +126,7 @@ impl Gate {
     }
 
     /// What it would let through; see [`Breaker::admits`].
-    pub fn admits(&self, settings: &GateSettings, now: Time) -> Admission {
+    pub fn admits(&self, settings: &GateSettings, now: Time) -> BreakerAdmission {
         self.breaker.admits(&settings.breaker, now)
     }
 
@@ -135,7 +137,7 @@ impl Gate {
         want: u32,
         until: Time,
         now: Time,
-    ) -> Admitted {
+    ) -> AdmittedCalls {
         self.breaker.admit(&settings.breaker, want, until, now)
     }
 
@@ -145,40 +147,42 @@ impl Gate {
     }
 
     /// Follows a clock that was set back; see [`Breaker::follow`].
-    pub fn follow(&mut self, now: Time) -> bool {
-        self.breaker.follow(now)
+    pub fn follow_clock(&mut self, now: Time) -> bool {
+        self.breaker.follow_clock(now)
     }
 
     /// What it lets through at `now`; see [`Breaker::phase`].
-    pub fn phase(&self, settings: &GateSettings, now: Time) -> Phase {
+    pub fn phase(&self, settings: &GateSettings, now: Time) -> BreakerPhase {
         self.breaker.phase(&settings.breaker, now)
     }
 
     /// Why it is shut, if it is. It stays shut while probes are under way.
-    pub const fn shut(&self) -> Option<Shut> {
+    pub const fn shut(&self) -> Option<ShutReason> {
         self.shut
     }
 
     /// Takes note of deaths that found room. Too many of them shut it.
-    pub fn died(&mut self, settings: &GateSettings, count: u32, now: Time) {
+    pub fn record_deaths(&mut self, settings: &GateSettings, count: u32, now: Time) {
         if count == 0 {
             return;
         }
         self.deaths.add(count, settings.within, now);
         let deaths = self.deaths.within(settings.within, now);
         // What shut it for lack of room does not excuse deaths: room alone must not reopen it then.
-        if matches!(self.shut, None | Some(Shut::Full)) && deaths >= u64::from(settings.deaths) {
-            self.shut = Some(Shut::Deaths);
+        if matches!(self.shut, None | Some(ShutReason::Full))
+            && deaths >= u64::from(settings.deaths)
+        {
+            self.shut = Some(ShutReason::Deaths);
             self.breaker
                 .open(format!("{deaths} deaths within {}", settings.within), now);
         }
     }
 
     /// Takes note that the dead-letter store refused a death: shut at once.
-    pub fn full(&mut self, now: Time) {
+    pub fn record_no_room(&mut self, now: Time) {
         // Who waits already is not made to wait longer by runs that had begun before.
-        if self.breaker.written_phase() != Phase::Open {
-            self.shut.get_or_insert(Shut::Full);
+        if self.breaker.written_phase() != BreakerPhase::Open {
+            self.shut.get_or_insert(ShutReason::Full);
             self.breaker
                 .open("the dead-letter store is full".to_owned(), now);
         }
@@ -186,8 +190,8 @@ impl Gate {
 
     /// Takes note that the dead-letter store has room: a gate shut for lack of it opens at once,
     /// any other stays as it is.
-    pub fn room(&mut self, now: Time) {
-        if self.shut == Some(Shut::Full) {
+    pub fn record_room(&mut self, now: Time) {
+        if self.shut == Some(ShutReason::Full) {
             self.shut = None;
             self.breaker
                 .close("the dead-letter store has room again".to_owned(), now);
@@ -197,15 +201,15 @@ impl Gate {
     /// Takes note of how probes ended. A success is a run that did not die or, where lack of room
     /// shut the gate, one whose death had room; a failure is one that died, or was refused. What
     /// ran through an open gate says nothing here: its deaths are counted.
-    pub fn record(&mut self, settings: &GateSettings, signals: &[Signal], now: Time) {
-        if self.breaker.written_phase() == Phase::Closed {
+    pub fn record(&mut self, settings: &GateSettings, signals: &[CallReport], now: Time) {
+        if self.breaker.written_phase() == BreakerPhase::Closed {
             return;
         }
         self.breaker.record(&settings.breaker, signals, now);
-        if self.breaker.written_phase() == Phase::Closed {
-            if self.shut == Some(Shut::Deaths) {
+        if self.breaker.written_phase() == BreakerPhase::Closed {
+            if self.shut == Some(ShutReason::Deaths) {
                 // The deaths that shut it must not shut it again together with the next one.
-                self.deaths = Deaths::default();
+                self.deaths = DeathCounter::default();
             }
             self.shut = None;
         }
@@ -213,37 +217,37 @@ impl Gate {
 
     /// Takes note of all that workers tell. To a gate that lack of room shut, a probe whose death
     /// found room is a success.
-    pub fn hear(&mut self, settings: &GateSettings, news: &GateNews, now: Time) {
-        let lacked_room = self.shut == Some(Shut::Full);
-        let signal = |end: &ProbeEnd| match *end {
-            ProbeEnd::Lived(signal) => signal,
-            ProbeEnd::Died { epoch, had_room } if had_room && lacked_room => Signal {
+    pub fn apply_update(&mut self, settings: &GateSettings, news: &GateUpdate, now: Time) {
+        let lacked_room = self.shut == Some(ShutReason::Full);
+        let signal = |end: &ProbeResult| match *end {
+            ProbeResult::Lived(signal) => signal,
+            ProbeResult::Died { epoch, had_room } if had_room && lacked_room => CallReport {
                 epoch,
-                sign: Sign::Success,
+                sign: CallOutcome::Success,
             },
-            ProbeEnd::Died { epoch, .. } => Signal {
+            ProbeResult::Died { epoch, .. } => CallReport {
                 epoch,
-                sign: Sign::Failure,
+                sign: CallOutcome::Failure,
             },
         };
-        let signals: Vec<Signal> = news.probes.iter().map(signal).collect();
+        let signals: Vec<CallReport> = news.probes.iter().map(signal).collect();
         self.record(settings, &signals, now);
-        self.died(settings, news.deaths, now);
+        self.record_deaths(settings, news.deaths, now);
         if news.is_refused {
-            self.full(now);
+            self.record_no_room(now);
         }
     }
 
     /// Shuts it until somebody resets it.
-    pub fn shut_by_hand(&mut self, why: &str, now: Time) {
-        self.shut = Some(Shut::Forced);
+    pub fn force_shut(&mut self, why: &str, now: Time) {
+        self.shut = Some(ShutReason::Forced);
         self.breaker.force_open(why, now);
     }
 
     /// Opens it, and forgets the deaths so far; runs under way no longer count as probes.
     pub fn reset(&mut self, why: &str, now: Time) {
         self.shut = None;
-        self.deaths = Deaths::default();
+        self.deaths = DeathCounter::default();
         self.breaker.reset(why, now);
     }
 

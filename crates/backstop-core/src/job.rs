@@ -1,17 +1,17 @@
 //! A job: what a producer hands in, and what an operator sees.
 
-use crate::failure::History;
+use crate::failure::FailureHistory;
 use crate::fingerprint::Fingerprint;
+use crate::job_options::JobOptions;
 use crate::lease::WorkerName;
 use crate::limits::DELAY_MAX;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
-use crate::terms::Terms;
 use crate::time::{Span, Time};
 use crate::trace::TraceContext;
-use crate::unique::{Unique, UniqueKey};
-use crate::verdict::Reason;
+use crate::unique::{UniqueConstraint, UniqueKey};
+use crate::verdict::EndReason;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for JobId {
 /// Where a job stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum JobState {
     /// Waits for its time, and has not failed to get here.
     Scheduled,
     /// Waits for a worker.
@@ -110,7 +110,7 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
+impl JobState {
     /// All of them, in the order people think of them.
     pub const ALL: [Self; 7] = [
         Self::Scheduled,
@@ -141,7 +141,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -152,16 +152,16 @@ impl fmt::Display for State {
 #[error(
     "`{0}` is not a state; states are scheduled, ready, running, retrying, done, dead, cancelled"
 )]
-pub struct NotAState(String);
+pub struct InvalidJobState(String);
 
-impl FromStr for State {
-    type Err = NotAState;
+impl FromStr for JobState {
+    type Err = InvalidJobState;
 
-    fn from_str(text: &str) -> Result<Self, NotAState> {
+    fn from_str(text: &str) -> Result<Self, InvalidJobState> {
         Self::ALL
             .into_iter()
             .find(|state| state.as_str() == text)
-            .ok_or_else(|| NotAState(text.to_owned()))
+            .ok_or_else(|| InvalidJobState(text.to_owned()))
     }
 }
 
@@ -213,18 +213,18 @@ impl fmt::Display for Priority {
 /// Text that is no priority.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a priority; use critical, high, normal or low, or 0 to 3")]
-pub struct NotAPriority(String);
+pub struct InvalidPriority(String);
 
 impl FromStr for Priority {
-    type Err = NotAPriority;
+    type Err = InvalidPriority;
 
-    fn from_str(text: &str) -> Result<Self, NotAPriority> {
+    fn from_str(text: &str) -> Result<Self, InvalidPriority> {
         let by_word = Self::ALL
             .into_iter()
             .find(|priority| priority.as_str() == text);
         by_word
             .or_else(|| text.parse().ok().and_then(Self::from_level))
-            .ok_or_else(|| NotAPriority(text.to_owned()))
+            .ok_or_else(|| InvalidPriority(text.to_owned()))
     }
 }
 
@@ -246,7 +246,7 @@ impl<'de> Deserialize<'de> for Priority {
         match WordOrLevel::deserialize(deserializer)? {
             WordOrLevel::Word(word) => word.parse().map_err(serde::de::Error::custom),
             WordOrLevel::Level(level) => Self::from_level(level)
-                .ok_or_else(|| serde::de::Error::custom(NotAPriority(level.to_string()))),
+                .ok_or_else(|| serde::de::Error::custom(InvalidPriority(level.to_string()))),
         }
     }
 }
@@ -256,12 +256,12 @@ impl<'de> Deserialize<'de> for Priority {
 #[error(
     "`delay` and `run_at` reach at most ten years ({DELAY_MAX}) ahead; this job would run later"
 )]
-pub struct TooFarAhead;
+pub struct RunAtTooFar;
 
 /// Refuses a time to run that is further ahead than [`DELAY_MAX`].
-pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), TooFarAhead> {
+pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), RunAtTooFar> {
     if run_at.is_some_and(|at| at > now.after(DELAY_MAX)) {
-        Err(TooFarAhead)
+        Err(RunAtTooFar)
     } else {
         Ok(())
     }
@@ -283,7 +283,7 @@ pub struct NewJob {
     /// Not before this; `None` means as soon as possible.
     pub run_at: Option<Time>,
     /// At most one live job for a key.
-    pub unique: Option<Unique>,
+    pub unique: Option<UniqueConstraint>,
     /// Its own retry policy; `None` means the queue's.
     pub retry: Option<RetryPolicy>,
     /// Where in a trace it was asked for; its runs are linked to that.
@@ -307,16 +307,16 @@ impl NewJob {
     }
 
     /// Refuses a job that is to wait for longer than [`DELAY_MAX`].
-    pub fn check_run_at(&self, now: Time) -> Result<(), TooFarAhead> {
+    pub fn check_run_at(&self, now: Time) -> Result<(), RunAtTooFar> {
         check_run_at(self.run_at, now)
     }
 
     /// Where it starts out: scheduled if its time is yet to come.
-    pub fn first_state(&self, now: Time) -> State {
+    pub fn first_state(&self, now: Time) -> JobState {
         if self.run_at.is_some_and(|at| at > now) {
-            State::Scheduled
+            JobState::Scheduled
         } else {
-            State::Ready
+            JobState::Ready
         }
     }
 }
@@ -331,7 +331,7 @@ pub struct Job {
     /// Which handler it is for.
     pub kind: Kind,
     /// Where it stands.
-    pub state: State,
+    pub state: JobState,
     /// What the handler gets.
     pub payload: Payload,
     /// Its level in the queue.
@@ -351,11 +351,11 @@ pub struct Job {
     /// The key it holds or held.
     pub unique_key: Option<UniqueKey>,
     /// What it carries beside its payload: its own retry policy, where it was pushed from.
-    pub terms: Terms,
+    pub options: JobOptions,
     /// What went wrong so far.
-    pub history: History,
+    pub history: FailureHistory,
     /// Why it ended as dead or cancelled.
-    pub reason: Option<Reason>,
+    pub reason: Option<EndReason>,
     /// Who runs it, since when, and until when that is certain; only while it runs.
     pub held_by: Option<Claimant>,
 }
@@ -363,7 +363,7 @@ pub struct Job {
 impl Job {
     /// What its death has in common with others, if it is dead.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        (self.state == State::Dead).then(|| Fingerprint::of_death(self.reason, &self.history))
+        (self.state == JobState::Dead).then(|| Fingerprint::of_death(self.reason, &self.history))
     }
 
     /// How long ago it came in.
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn words_read_back() {
-        for state in State::ALL {
+        for state in JobState::ALL {
             assert_eq!(state.as_str().parse(), Ok(state));
         }
         for priority in Priority::ALL {
@@ -420,7 +420,7 @@ mod tests {
         }
         assert_eq!("2".parse(), Ok(Priority::Normal));
         assert!("4".parse::<Priority>().is_err());
-        assert!("Ready".parse::<State>().is_err());
+        assert!("Ready".parse::<JobState>().is_err());
     }
 
     #[test]
@@ -437,9 +437,9 @@ mod tests {
             job.run_at = run_at.map(Time::from_millis);
             assert_eq!(job.first_state(now), state, "{run_at:?}");
         };
-        check(None, State::Ready);
-        check(Some(9), State::Ready);
-        check(Some(10), State::Ready);
-        check(Some(11), State::Scheduled);
+        check(None, JobState::Ready);
+        check(Some(9), JobState::Ready);
+        check(Some(10), JobState::Ready);
+        check(Some(11), JobState::Scheduled);
     }
 }

@@ -1,11 +1,11 @@
 //! Leases: the right to end a running job.
 
-use crate::failure::History;
+use crate::failure::FailureHistory;
 use crate::job::{JobId, Priority};
-use crate::limits::{LEASE_ASKED_MAX, SET_BACK_MIN, WORKER_NAME_BYTES_MAX};
+use crate::job_options::JobOptions;
+use crate::limits::{LEASE_REQUEST_MAX, SET_BACK_MIN, WORKER_NAME_BYTES_MAX};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
-use crate::terms::Terms;
 use crate::time::Time;
 use std::fmt;
 use std::sync::Arc;
@@ -72,31 +72,31 @@ impl Lease {
 /// was given before the clock was set back. Such a claim would otherwise outlive its worker by as
 /// much as the clock was wrong.
 pub fn is_expired(until: Time, now: Time) -> bool {
-    until < now || until > now.after(LEASE_ASKED_MAX)
+    until < now || until > now.after(LEASE_REQUEST_MAX)
 }
 
 /// The new end of a claim whose worker asks for `asked`. A beat that comes late makes no claim
 /// shorter, but an end more than twice the asked term ahead was given before the clock was set
 /// back, and gives way.
 #[must_use]
-pub fn extended(current: Time, asked: Time, now: Time) -> Time {
-    if current > longest_kept(asked, now) {
-        asked
+pub fn extend_lease(current: Time, requested: Time, now: Time) -> Time {
+    if current > longest_lease_end(requested, now) {
+        requested
     } else {
-        current.max(asked)
+        current.max(requested)
     }
 }
 
 /// The last end of a claim that [`extended`] does not cut short.
-pub fn longest_kept(asked: Time, now: Time) -> Time {
-    now.after(asked.since(now).times(2))
+pub fn longest_lease_end(requested: Time, now: Time) -> Time {
+    now.after(requested.since(now).times(2))
 }
 
 /// The new end of a claim whose worker was heard of last at `seen`; `None` if it stays as it is.
 /// Who was heard of in the future has not been since the clock was set back, and may be dead: its
 /// claim lasts as long from now on as it did from that sign of life on. Without this a dead worker
 /// would keep its jobs for as long as the clock was set back by.
-pub fn moved_back(until: Time, seen: Time, now: Time) -> Option<Time> {
+pub fn end_after_clock_set_back(until: Time, seen: Time, now: Time) -> Option<Time> {
     // An end before the sign of life has been moved already.
     (seen > now.after(SET_BACK_MIN) && until >= seen).then(|| now.after(until.since(seen)))
 }
@@ -136,7 +136,7 @@ impl fmt::Debug for WorkerName {
 
 /// A job handed to a worker.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Leased {
+pub struct LeasedRun {
     /// The right to end it.
     pub lease: Lease,
     /// Which handler it is for.
@@ -154,12 +154,12 @@ pub struct Leased {
     /// When it was to run.
     pub run_at: Time,
     /// What it carries beside its payload: its own retry policy, where it was pushed from.
-    pub terms: Terms,
+    pub options: JobOptions,
     /// What went wrong before.
-    pub history: History,
+    pub history: FailureHistory,
 }
 
-impl Leased {
+impl LeasedRun {
     /// The number of this run: 1 for the first.
     pub const fn attempt(&self) -> u32 {
         self.attempts_before.saturating_add(1)
@@ -212,7 +212,9 @@ mod tests {
     fn a_beat_makes_a_claim_longer_and_one_of_a_clock_set_back_shorter() {
         let now = Time::from_millis(1_000_000);
         let ahead = |secs| now.after(Span::secs(secs));
-        let check = |current, asked, expected| assert_eq!(extended(current, asked, now), expected);
+        let check = |current, requested, expected| {
+            assert_eq!(extend_lease(current, requested, now), expected)
+        };
         check(now.before(Span::hours(1)), ahead(30), ahead(30));
         check(ahead(10), ahead(30), ahead(30));
         check(ahead(60), ahead(30), ahead(60));
@@ -225,7 +227,11 @@ mod tests {
         let now = Time::from_millis(100_000_000);
         let ahead = |secs| now.after(Span::secs(secs));
         let check = |until, seen, expected| {
-            assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}");
+            assert_eq!(
+                end_after_clock_set_back(until, seen, now),
+                expected,
+                "{until} {seen}"
+            );
         };
         check(ahead(7_215), ahead(7_200), Some(ahead(15)));
         check(ahead(7_200), ahead(7_200), Some(now));

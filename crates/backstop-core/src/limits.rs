@@ -103,7 +103,7 @@ pub const PAGE_BYTES_MAX: usize = 4 << 20;
 pub const SCAN_MAX: usize = 50_000;
 /// A page takes no further look after this time: whoever reads on says so, and others work
 /// meanwhile.
-pub const LOOK_FOR: Span = Span::millis(60);
+pub const PAGE_SCAN_TIME: Span = Span::millis(60);
 
 /// How old a comparison of a process's clock with the store's may be where it is asked for the
 /// time.
@@ -151,7 +151,7 @@ pub const RESPONSE_CHARS_MAX: usize = 2_048;
 /// with a deployment.
 pub const UNSTARTED_WAIT: Span = Span::secs(10);
 /// How often it is said that a handler's program cannot be started.
-pub const UNSTARTED_TOLD_EVERY: Span = Span::minutes(1);
+pub const UNSTARTED_LOG_EVERY: Span = Span::minutes(1);
 /// The longest wait a policy may ask for, and how far ahead a job may be scheduled.
 pub const DELAY_MAX: Span = Span::days(3_660);
 /// Delays, or bands, of a retry policy: it travels with every job that carries one.
@@ -162,7 +162,7 @@ pub const LEASE_MIN: Span = Span::millis(500);
 pub const LEASE_MAX: Span = Span::hours(24);
 /// The longest lease a store grants: an hour for a caller whose clock is ahead. Nobody can have
 /// asked for more.
-pub const LEASE_ASKED_MAX: Span = LEASE_MAX.plus(Span::hours(1));
+pub const LEASE_REQUEST_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 /// A worker that was heard of last further ahead than this was heard of before the clock was set
 /// back. Clocks of one deployment are never so far apart for long.
 pub const SET_BACK_MIN: Span = Span::minutes(1);
@@ -204,13 +204,13 @@ pub const KEY_RECORDS_MAX: u64 = 20_000;
 /// Bytes of records after which a take hands out no further key.
 pub const TAKE_BYTES_MAX: usize = 32 << 20;
 /// Bytes of what the rules remember of a key.
-pub const STANDING_BYTES_MAX: usize = 64 << 10;
+pub const KEY_STATE_BYTES_MAX: usize = 64 << 10;
 /// Runs of misses remembered for each key; a record that comes for an older one counts as a
 /// duplicate.
 pub const MISSED_RUNS_MAX: usize = 100;
 /// Records that come for a key out of order while the store does not answer, and are handled at
 /// once all the same.
-pub const ISLANDS_MAX: usize = 50;
+pub const OFFLINE_RANGES_MAX: usize = 50;
 /// Late records remembered for each key.
 pub const LATE_MAX: usize = 20;
 /// Records off the grid remembered for each key.
@@ -229,7 +229,7 @@ pub const LOOK_BACK_MIN: Span = Span::minutes(1);
 /// The shortest grace of an instant: with less, an ordinary firing could count as a missing one.
 pub const GRACE_MIN: Span = Span::secs(1);
 /// Missing runs of a schedule that may be made up at once.
-pub const MADE_UP_MAX: u32 = 10_000;
+pub const CATCH_UP_MAX: u32 = 10_000;
 /// How long a schedule's ledger is kept at least: the last run of a monthly schedule is in it.
 pub const LEDGER_KEPT: Span = Span::days(32);
 /// Firings by hand that a day's page of a ledger holds. With one instant a minute the page then
@@ -252,7 +252,7 @@ pub const CLOCK_CHANGES_MAX: usize = 400;
 /// Changes of phase a breaker remembers.
 pub const BREAKER_EVENTS_MAX: usize = 20;
 /// Characters of the reason for a change of phase.
-pub const WHY_CHARS_MAX: usize = 256;
+pub const EVENT_REASON_CHARS_MAX: usize = 256;
 /// Characters of the reason that somebody gives for a change by hand.
 pub const REASON_CHARS_MAX: usize = 200;
 /// Characters of a text that is looked for in payloads.
@@ -316,16 +316,16 @@ pub const TABLE_CLAIMED_BYTES_MAX: usize = 42 << 10;
 pub const TABLE_KEY_BYTES_MAX: usize = 512;
 /// Bytes of the places between which rows of a table that are tried by their age were last tried at
 /// different times.
-pub const TABLE_STRETCHES_BYTES_MAX: usize = 2 << 10;
+pub const TABLE_SCAN_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the rows of such a table that were tried out of their turn.
-pub const TABLE_ASIDE_BYTES_MAX: usize = 6 << 10;
+pub const TABLE_EXTRA_ROWS_BYTES_MAX: usize = 6 << 10;
 /// Bytes of the rows of such a table that their owner had locked when their turn came; out of the
 /// bytes of rows in hand.
 pub const TABLE_LOCKED_BYTES_MAX: usize = 6 << 10;
 /// How often all open rows of a table are looked at for those that no query for due rows can see.
 pub const TABLE_SURVEY_EVERY: Span = Span::hours(1);
 /// How long after its beginning a walk over the expired rows of a table begins anew.
-pub const TABLE_WALK_EVERY: Span = Span::hours(1);
+pub const TABLE_EXPIRED_SCAN_EVERY: Span = Span::hours(1);
 /// Expired rows of a table that are remembered as copied to the dead letters, in one cell.
 pub const TABLE_BURIED_CELL_MAX: usize = 4_000;
 /// Cells of such rows. What no longer fits is copied again if its letter was removed meanwhile.
@@ -333,7 +333,7 @@ pub const TABLE_BURIED_CELLS_MAX: usize = 250;
 /// Words of a status column that a check tells.
 pub const TABLE_WORDS_MAX: usize = 20;
 /// Expired rows, and failures of a pass, that are told one by one.
-pub const TABLE_TOLD_MAX: usize = 1_000;
+pub const TABLE_LISTED_MAX: usize = 1_000;
 /// Characters of what is noted of a pass that failed: it shares a cell with the rows in somebody's
 /// hands.
 pub const TABLE_ERROR_CHARS_MAX: usize = 512;

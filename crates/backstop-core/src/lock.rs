@@ -14,13 +14,13 @@
 //! clock where it is not: the service behind a lock can refuse what comes under a lower term than
 //! it has seen. All who ask for one lock ask for the same span.
 
-use crate::lease::{extended, longest_kept};
+use crate::lease::{extend_lease, longest_lease_end};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// Who has a lock, and until when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Held {
+pub struct LockLease {
     /// Grows with every holder.
     pub term: u64,
     /// From then on it is free, unless it was extended.
@@ -30,21 +30,21 @@ pub struct Held {
     pub holder: String,
 }
 
-impl Held {
+impl LockLease {
     /// What stands once `holder` has asked for the lock; what stands of the other one, if it is not
     /// free. `leapt` is how far the clock was set forward lately.
     pub fn acquire(
-        standing: Option<&Self>,
+        current: Option<&Self>,
         holder: &str,
         span: Span,
         leapt: Span,
         now: Time,
     ) -> Result<Self, Self> {
-        match standing {
-            Some(held) if held.is_anothers(holder) && !held.is_over(now.before(leapt)) => {
+        match current {
+            Some(held) if held.is_held_by_another(holder) && !held.is_over(now.before(leapt)) => {
                 // Given before the clock was set back; whether its holder still lives shows within
                 // a span.
-                let until = if held.until > longest_kept(now.after(span), now) {
+                let until = if held.until > longest_lease_end(now.after(span), now) {
                     now.after(span)
                 } else {
                     held.until
@@ -56,7 +56,7 @@ impl Held {
             }
             _ => {
                 let by_clock = u64::try_from(now.as_micros()).unwrap_or_default();
-                let term = standing.map_or(by_clock, |held| by_clock.max(held.term + 1));
+                let term = current.map_or(by_clock, |held| by_clock.max(held.term + 1));
                 Ok(Self {
                     term,
                     until: now.after(span),
@@ -68,11 +68,11 @@ impl Held {
 
     /// Whether somebody else had it and neither extended it nor gave it back: dead, or by another
     /// clock.
-    pub fn has_run_out(&self, holder: &str, now: Time) -> bool {
-        self.is_anothers(holder) && self.is_over(now)
+    pub fn has_expired(&self, holder: &str, now: Time) -> bool {
+        self.is_held_by_another(holder) && self.is_over(now)
     }
 
-    fn is_anothers(&self, holder: &str) -> bool {
+    fn is_held_by_another(&self, holder: &str) -> bool {
         !self.holder.is_empty() && self.holder != holder
     }
 
@@ -82,8 +82,8 @@ impl Held {
 
     /// What stands once the holder of `term` has given the lock back: free, with its term
     /// remembered. `None` if it is no longer the holder.
-    pub fn release(standing: Option<&Self>, term: u64, now: Time) -> Option<Self> {
-        let held = standing.filter(|held| held.term == term)?;
+    pub fn release(current: Option<&Self>, term: u64, now: Time) -> Option<Self> {
+        let held = current.filter(|held| held.term == term)?;
         Some(Self {
             until: held.until.min(now),
             holder: String::new(),
@@ -93,10 +93,10 @@ impl Held {
 
     /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the
     /// holder.
-    pub fn extend(standing: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
-        let held = standing.filter(|held| held.term == term && !held.holder.is_empty())?;
+    pub fn extend(current: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
+        let held = current.filter(|held| held.term == term && !held.holder.is_empty())?;
         Some(Self {
-            until: extended(held.until, now.after(span), now),
+            until: extend_lease(held.until, now.after(span), now),
             ..held.clone()
         })
     }
@@ -114,27 +114,34 @@ mod tests {
 
     const SPAN: Span = Span::secs(10);
 
-    fn asked_by_another(standing: &Held, leapt: Span, seconds: i64) -> Result<Held, Held> {
-        Held::acquire(Some(standing), "you", SPAN, leapt, at(seconds))
+    fn request_by_another(
+        current: &LockLease,
+        leapt: Span,
+        seconds: i64,
+    ) -> Result<LockLease, LockLease> {
+        LockLease::acquire(Some(current), "you", SPAN, leapt, at(seconds))
     }
 
-    fn taken(standing: Option<&Held>, seconds: i64) -> Result<Held, Held> {
-        Held::acquire(standing, "me", SPAN, Span::ZERO, at(seconds))
+    fn taken(current: Option<&LockLease>, seconds: i64) -> Result<LockLease, LockLease> {
+        LockLease::acquire(current, "me", SPAN, Span::ZERO, at(seconds))
     }
 
     #[test]
     fn a_free_lock_is_taken_and_a_held_one_names_its_holder() {
         let first = taken(None, 0).unwrap();
         assert_eq!((first.until, first.holder.as_str()), (at(10), "me"));
-        assert_eq!(asked_by_another(&first, Span::ZERO, 9), Err(first.clone()));
         assert_eq!(
-            asked_by_another(&first, Span::ZERO, 10),
+            request_by_another(&first, Span::ZERO, 9),
+            Err(first.clone())
+        );
+        assert_eq!(
+            request_by_another(&first, Span::ZERO, 10),
             Err(first.clone()),
             "its last moment is its own"
         );
-        assert!(!first.has_run_out("you", at(10)));
-        assert!(first.has_run_out("you", at(11)) && !first.has_run_out("me", at(11)));
-        assert!(asked_by_another(&first, Span::ZERO, 11).is_ok());
+        assert!(!first.has_expired("you", at(10)));
+        assert!(first.has_expired("you", at(11)) && !first.has_expired("me", at(11)));
+        assert!(request_by_another(&first, Span::ZERO, 11).is_ok());
         assert!(taken(Some(&first), 11).unwrap().term > first.term);
     }
 
@@ -144,7 +151,7 @@ mod tests {
         let again = taken(Some(&first), 1).unwrap();
         assert!(again.term > first.term);
         assert_eq!(
-            Held::extend(Some(&again), first.term, SPAN, at(2)),
+            LockLease::extend(Some(&again), first.term, SPAN, at(2)),
             None,
             "the one before is told"
         );
@@ -154,31 +161,31 @@ mod tests {
     fn a_term_grows_although_the_clock_was_set_back() {
         let first = taken(None, 0).unwrap();
         let long_before = at(-400 * 86_400);
-        let second = Held::acquire(Some(&first), "me", SPAN, Span::ZERO, long_before).unwrap();
+        let second = LockLease::acquire(Some(&first), "me", SPAN, Span::ZERO, long_before).unwrap();
         assert_eq!(second.term, first.term + 1);
     }
 
     #[test]
     fn after_the_clock_was_set_back_a_dead_holder_has_it_for_one_span_from_when_somebody_asks() {
         let first = taken(None, 7_200).unwrap();
-        let standing = asked_by_another(&first, Span::ZERO, 0).unwrap_err();
-        assert_eq!((standing.until, standing.term), (at(10), first.term));
+        let current = request_by_another(&first, Span::ZERO, 0).unwrap_err();
+        assert_eq!((current.until, current.term), (at(10), first.term));
         assert_eq!(
-            asked_by_another(&standing, Span::ZERO, 10),
-            Err(standing.clone()),
+            request_by_another(&current, Span::ZERO, 10),
+            Err(current.clone()),
             "once"
         );
-        assert!(asked_by_another(&standing, Span::ZERO, 11).unwrap().term > first.term);
-        let year = asked_by_another(&first, Span::ZERO, -400 * 86_400).unwrap_err();
+        assert!(request_by_another(&current, Span::ZERO, 11).unwrap().term > first.term);
+        let year = request_by_another(&first, Span::ZERO, -400 * 86_400).unwrap_err();
         assert_eq!(year.until, at(-400 * 86_400 + 10));
-        let extended = Held::extend(Some(&first), first.term, SPAN, at(0)).unwrap();
+        let extended = LockLease::extend(Some(&first), first.term, SPAN, at(0)).unwrap();
         assert_eq!(
             extended.until,
             at(10),
             "a living one goes on by the new time"
         );
         assert_eq!(
-            asked_by_another(&taken(None, 10).unwrap(), Span::ZERO, 0)
+            request_by_another(&taken(None, 10).unwrap(), Span::ZERO, 0)
                 .unwrap_err()
                 .until,
             at(20),
@@ -189,13 +196,13 @@ mod tests {
     #[test]
     fn after_the_clock_leapt_a_holder_has_it_for_as_long_as_it_would_have_had() {
         let (first, hour) = (taken(None, 0).unwrap(), Span::hours(1));
-        assert_eq!(asked_by_another(&first, hour, 3_600), Err(first.clone()));
-        assert_eq!(asked_by_another(&first, hour, 3_610), Err(first.clone()));
+        assert_eq!(request_by_another(&first, hour, 3_600), Err(first.clone()));
+        assert_eq!(request_by_another(&first, hour, 3_610), Err(first.clone()));
         assert!(
-            asked_by_another(&first, hour, 3_611).is_ok(),
+            request_by_another(&first, hour, 3_611).is_ok(),
             "it did not extend it"
         );
-        let extended = Held::extend(Some(&first), first.term, SPAN, at(3_605)).unwrap();
+        let extended = LockLease::extend(Some(&first), first.term, SPAN, at(3_605)).unwrap();
         assert_eq!(extended.until, at(3_615));
     }
 
@@ -207,16 +214,19 @@ mod tests {
     #[test]
     fn a_lock_that_was_given_back_is_free_and_its_term_remembered() {
         let first = taken(None, 0).unwrap();
-        let free = Held::release(Some(&first), first.term, at(0)).unwrap();
+        let free = LockLease::release(Some(&first), first.term, at(0)).unwrap();
         assert_eq!(taken(Some(&free), 0).unwrap().term, first.term + 1);
         assert!(
-            asked_by_another(&free, Span::hours(1), -7_200).is_ok(),
+            request_by_another(&free, Span::hours(1), -7_200).is_ok(),
             "whatever became of the clock"
         );
-        assert!(!free.has_run_out("you", at(60)));
-        assert_eq!(Held::extend(Some(&free), first.term, SPAN, at(0)), None);
+        assert!(!free.has_expired("you", at(60)));
         assert_eq!(
-            Held::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)),
+            LockLease::extend(Some(&free), first.term, SPAN, at(0)),
+            None
+        );
+        assert_eq!(
+            LockLease::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)),
             None
         );
     }
@@ -224,8 +234,8 @@ mod tests {
     #[test]
     fn only_the_holder_of_the_current_term_gets_more_time() {
         let first = taken(None, 0).unwrap();
-        let extended = |standing: Option<&Held>, seconds| {
-            Held::extend(standing, first.term, SPAN, at(seconds)).map(|held| held.until)
+        let extended = |current: Option<&LockLease>, seconds| {
+            LockLease::extend(current, first.term, SPAN, at(seconds)).map(|held| held.until)
         };
         assert_eq!(extended(Some(&first), 5), Some(at(15)));
         assert_eq!(

@@ -30,7 +30,7 @@ pub struct ScheduleName(Arc<str>);
 
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadName {
+pub enum InvalidName {
     /// Not a queue name.
     #[error("`{0}` is not a queue name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Queue(String),
@@ -64,9 +64,11 @@ fn is_text(text: &str, max: usize) -> bool {
 
 impl QueueName {
     /// The name, if it is one.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_plain(text) {
-            return Err(BadName::Queue(text.chars().take(QUEUE_NAME_MAX).collect()));
+            return Err(InvalidName::Queue(
+                text.chars().take(QUEUE_NAME_MAX).collect(),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -79,9 +81,9 @@ impl QueueName {
 
 impl Kind {
     /// The kind, if it is one.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_text(text, KIND_BYTES_MAX) {
-            return Err(BadName::Kind(text.len()));
+            return Err(InvalidName::Kind(text.len()));
         }
         Ok(Self(text.into()))
     }
@@ -94,10 +96,12 @@ impl Kind {
 
 impl StreamName {
     /// The name, if it is one.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         // Its dead letters lie in a queue that is named after it.
         if !is_plain(text) || text.len() > STREAM_NAME_MAX {
-            return Err(BadName::Stream(text.chars().take(QUEUE_NAME_MAX).collect()));
+            return Err(InvalidName::Stream(
+                text.chars().take(QUEUE_NAME_MAX).collect(),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -110,9 +114,9 @@ impl StreamName {
 
 impl StreamKey {
     /// The key, if it is one.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_text(text, STREAM_KEY_BYTES_MAX) {
-            return Err(BadName::Key(text.len()));
+            return Err(InvalidName::Key(text.len()));
         }
         Ok(Self(text.into()))
     }
@@ -125,9 +129,9 @@ impl StreamKey {
 
 impl ScheduleName {
     /// The name, if it is one.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_plain(text) {
-            return Err(BadName::Schedule(
+            return Err(InvalidName::Schedule(
                 text.chars().take(QUEUE_NAME_MAX).collect(),
             ));
         }
@@ -150,14 +154,14 @@ impl Default for Kind {
 macro_rules! text_forms {
     ($name:ident) => {
         impl FromStr for $name {
-            type Err = BadName;
-            fn from_str(text: &str) -> Result<Self, BadName> {
+            type Err = InvalidName;
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
                 Self::new(text)
             }
         }
         impl TryFrom<&str> for $name {
-            type Error = BadName;
-            fn try_from(text: &str) -> Result<Self, BadName> {
+            type Error = InvalidName;
+            fn try_from(text: &str) -> Result<Self, InvalidName> {
                 Self::new(text)
             }
         }
@@ -218,8 +222,8 @@ mod tests {
     #[test]
     fn a_kind_is_any_text_of_bounded_length() {
         assert!(Kind::new("Send e-mail 🙂").is_ok());
-        assert_eq!(Kind::new(""), Err(BadName::Kind(0)));
-        assert_eq!(Kind::new("a\0"), Err(BadName::Kind(2)));
-        assert_eq!(Kind::new(&"k".repeat(257)), Err(BadName::Kind(257)));
+        assert_eq!(Kind::new(""), Err(InvalidName::Kind(0)));
+        assert_eq!(Kind::new("a\0"), Err(InvalidName::Kind(2)));
+        assert_eq!(Kind::new(&"k".repeat(257)), Err(InvalidName::Kind(257)));
     }
 }

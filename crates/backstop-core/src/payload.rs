@@ -12,7 +12,7 @@ pub struct Payload(Bytes);
 
 /// Bytes that cannot be a payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadPayload {
+pub enum InvalidPayload {
     /// Not JSON, or not UTF-8.
     #[error("the payload is not JSON: {0}")]
     NotJson(String),
@@ -28,38 +28,38 @@ pub enum BadPayload {
 
 impl Payload {
     /// A payload of these bytes, if they are JSON within the limits.
-    pub fn json(bytes: impl Into<Bytes>) -> Result<Self, BadPayload> {
+    pub fn json(bytes: impl Into<Bytes>) -> Result<Self, InvalidPayload> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
-            return Err(BadPayload::TooLarge(bytes.len()));
+            return Err(InvalidPayload::TooLarge(bytes.len()));
         }
         // Depth first: the parser below does not recurse, but a reader of the payload may.
         let depth = depth(&bytes);
         if depth > PAYLOAD_DEPTH_MAX {
-            return Err(BadPayload::TooDeep(depth));
+            return Err(InvalidPayload::TooDeep(depth));
         }
-        std::str::from_utf8(&bytes).map_err(|error| BadPayload::NotJson(error.to_string()))?;
+        std::str::from_utf8(&bytes).map_err(|error| InvalidPayload::NotJson(error.to_string()))?;
         serde_json::from_slice::<IgnoredAny>(&bytes)
-            .map_err(|error| BadPayload::NotJson(error.to_string()))?;
+            .map_err(|error| InvalidPayload::NotJson(error.to_string()))?;
         Ok(Self(bytes))
     }
 
     /// A payload of bytes that a JSON parser has read already, if they are within the limits: they
     /// are not parsed again.
-    pub fn parsed(bytes: impl Into<Bytes>) -> Result<Self, BadPayload> {
+    pub fn from_valid_json(bytes: impl Into<Bytes>) -> Result<Self, InvalidPayload> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
-            return Err(BadPayload::TooLarge(bytes.len()));
+            return Err(InvalidPayload::TooLarge(bytes.len()));
         }
         match depth(&bytes) {
-            depth if depth > PAYLOAD_DEPTH_MAX => Err(BadPayload::TooDeep(depth)),
+            depth if depth > PAYLOAD_DEPTH_MAX => Err(InvalidPayload::TooDeep(depth)),
             _ => Ok(Self(bytes)),
         }
     }
 
     /// The payload a store kept. It was checked when it came in; whatever comes back is what there
     /// is.
-    pub fn stored(bytes: impl Into<Bytes>) -> Self {
+    pub fn from_stored(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }
 
@@ -143,7 +143,10 @@ mod tests {
             b"[1,]",
         ] {
             assert!(
-                matches!(Payload::json(bytes.to_vec()), Err(BadPayload::NotJson(_))),
+                matches!(
+                    Payload::json(bytes.to_vec()),
+                    Err(InvalidPayload::NotJson(_))
+                ),
                 "{bytes:?}"
             );
         }
@@ -152,17 +155,19 @@ mod tests {
     #[test]
     fn depth_and_size_end_at_their_limits() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
-        let checks: [fn(String) -> Result<Payload, BadPayload>; 2] =
-            [|text| Payload::json(text), |text| Payload::parsed(text)];
+        let checks: [fn(String) -> Result<Payload, InvalidPayload>; 2] = [
+            |text| Payload::json(text),
+            |text| Payload::from_valid_json(text),
+        ];
         for check in checks {
             assert!(check(nested(128)).is_ok());
-            assert_eq!(check(nested(129)), Err(BadPayload::TooDeep(129)));
+            assert_eq!(check(nested(129)), Err(InvalidPayload::TooDeep(129)));
         }
         let text = |n: usize| format!("\"{}\"", "x".repeat(n - 2));
         assert!(Payload::json(text(PAYLOAD_BYTES_MAX)).is_ok());
         assert_eq!(
             Payload::json(text(PAYLOAD_BYTES_MAX + 1)),
-            Err(BadPayload::TooLarge(PAYLOAD_BYTES_MAX + 1))
+            Err(InvalidPayload::TooLarge(PAYLOAD_BYTES_MAX + 1))
         );
     }
 }

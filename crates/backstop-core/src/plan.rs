@@ -1,16 +1,16 @@
 //! Which queues to claim from, and how many.
 
-use crate::lease::Leased;
+use crate::lease::LeasedRun;
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_QUEUES_MAX};
 use crate::name::QueueName;
 
 /// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is
 /// little beside so many.
-const WORTH_A_CLAIM: usize = 250;
+const CLAIM_JOBS_WORTHWHILE: usize = 250;
 
 /// One queue of a worker, as it stands now.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct QueueLoad {
     /// The queue.
     pub queue: QueueName,
     /// How many of its jobs may run here at once.
@@ -25,7 +25,7 @@ pub struct Lane {
 
 /// So many jobs of one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct QueueQuota {
     /// The queue.
     pub queue: QueueName,
     /// At most this many; never zero.
@@ -35,14 +35,14 @@ pub struct Want {
 /// What to claim now: nothing for a lane that has enough, and for the others no more than
 /// `total_max` together, shared so that a large lane cannot crowd out a small one. `turn` rotates
 /// who is served first when there is less than one job each.
-pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
-    let asked: Vec<usize> = lanes.iter().map(Lane::room).collect();
-    let granted = share(&asked, total_max, turn);
-    let mut wants: Vec<Want> = lanes
+pub fn plan_claim(lanes: &[QueueLoad], total_max: usize, turn: usize) -> Vec<QueueQuota> {
+    let requested: Vec<usize> = lanes.iter().map(QueueLoad::room).collect();
+    let granted = share(&requested, total_max, turn);
+    let mut wants: Vec<QueueQuota> = lanes
         .iter()
         .zip(granted)
         .filter(|(_, max)| *max > 0)
-        .map(|(lane, max)| Want {
+        .map(|(lane, max)| QueueQuota {
             queue: lane.queue.clone(),
             max,
         })
@@ -67,8 +67,8 @@ pub const fn claim_bytes_of_each(queues: usize) -> usize {
 
 /// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short
 /// answer does not say that the queue is empty.
-pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bool {
-    let bytes = |leased: &Leased| leased.payload.len();
+pub fn is_cut_short(queue: &QueueName, wants: &[QueueQuota], granted: &[LeasedRun]) -> bool {
+    let bytes = |leased: &LeasedRun| leased.payload.len();
     let all: usize = granted.iter().map(bytes).sum();
     let own: usize = granted
         .iter()
@@ -78,7 +78,7 @@ pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bo
     all >= CLAIM_BYTES_MAX || own >= claim_bytes_of_each(wants.len())
 }
 
-impl Lane {
+impl QueueLoad {
     /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose
     /// handlers are all busy waits until half its buffer is used, or until there is room for
     /// [`WORTH_A_CLAIM`]: in a large buffer the other half would be used up before the answer is
@@ -86,17 +86,20 @@ impl Lane {
     fn room(&self) -> usize {
         let held = self.running + self.buffered;
         let room = (self.concurrency + self.prefetch).saturating_sub(held);
-        let has_enough =
-            held >= self.concurrency && self.buffered > self.prefetch / 2 && room < WORTH_A_CLAIM;
+        let has_enough = held >= self.concurrency
+            && self.buffered > self.prefetch / 2
+            && room < CLAIM_JOBS_WORTHWHILE;
         if has_enough { 0 } else { room }
     }
 }
 
 /// Equal shares for all who ask, and what some do not need for the others.
-fn share(asked: &[usize], total_max: usize, turn: usize) -> Vec<usize> {
-    let mut granted = vec![0; asked.len()];
+fn share(requested: &[usize], total_max: usize, turn: usize) -> Vec<usize> {
+    let mut granted = vec![0; requested.len()];
     let mut left = total_max;
-    let mut hungry: Vec<usize> = (0..asked.len()).filter(|lane| asked[*lane] > 0).collect();
+    let mut hungry: Vec<usize> = (0..requested.len())
+        .filter(|lane| requested[*lane] > 0)
+        .collect();
     if !hungry.is_empty() {
         let first = turn % hungry.len();
         hungry.rotate_left(first);
@@ -104,11 +107,11 @@ fn share(asked: &[usize], total_max: usize, turn: usize) -> Vec<usize> {
     while left > 0 && !hungry.is_empty() {
         let portion = (left / hungry.len()).max(1);
         for lane in &hungry {
-            let grant = portion.min(asked[*lane] - granted[*lane]).min(left);
+            let grant = portion.min(requested[*lane] - granted[*lane]).min(left);
             granted[*lane] += grant;
             left -= grant;
         }
-        hungry.retain(|lane| granted[*lane] < asked[*lane]);
+        hungry.retain(|lane| granted[*lane] < requested[*lane]);
     }
     granted
 }
@@ -124,8 +127,8 @@ mod tests {
         prefetch: usize,
         running: usize,
         buffered: usize,
-    ) -> Lane {
-        Lane {
+    ) -> QueueLoad {
+        QueueLoad {
             queue: QueueName::new(queue).expect("a name"),
             concurrency,
             prefetch,
@@ -134,8 +137,8 @@ mod tests {
         }
     }
 
-    fn check(lanes: &[Lane], total_max: usize, turn: usize, expected: &[(&str, usize)]) {
-        let wants: Vec<_> = wants(lanes, total_max, turn)
+    fn check(lanes: &[QueueLoad], total_max: usize, turn: usize, expected: &[(&str, usize)]) {
+        let wants: Vec<_> = plan_claim(lanes, total_max, turn)
             .into_iter()
             .map(|want| (want.queue.to_string(), want.max))
             .collect();
@@ -194,13 +197,13 @@ mod tests {
         let lanes: Vec<_> = (0..300)
             .map(|n| lane(&format!("q{n}"), 1, 0, 0, 0))
             .collect();
-        let mut asked = std::collections::BTreeSet::new();
+        let mut requested = std::collections::BTreeSet::new();
         for turn in 0..300 {
-            let wants = wants(&lanes, 1_000, turn);
+            let wants = plan_claim(&lanes, 1_000, turn);
             assert_eq!(wants.len(), CLAIM_QUEUES_MAX);
-            asked.extend(wants.into_iter().map(|want| want.queue));
+            requested.extend(wants.into_iter().map(|want| want.queue));
         }
-        assert_eq!(asked.len(), 300);
+        assert_eq!(requested.len(), 300);
     }
 
     proptest! {
@@ -216,14 +219,14 @@ mod tests {
                     lane(&format!("q{n}"), *concurrency, *prefetch, *running, *buffered)
                 })
                 .collect();
-            let wants = wants(&lanes, total_max, turn);
+            let wants = plan_claim(&lanes, total_max, turn);
             for want in &wants {
                 let lane = lanes.iter().find(|lane| lane.queue == want.queue).expect("a lane of ours");
                 prop_assert!(want.max > 0);
                 prop_assert!(want.max + lane.running + lane.buffered <= lane.concurrency + lane.prefetch);
             }
-            let asked: usize = lanes.iter().map(Lane::room).sum();
-            prop_assert_eq!(wants.iter().map(|want| want.max).sum::<usize>(), asked.min(total_max));
+            let requested: usize = lanes.iter().map(QueueLoad::room).sum();
+            prop_assert_eq!(wants.iter().map(|want| want.max).sum::<usize>(), requested.min(total_max));
         }
     }
 }

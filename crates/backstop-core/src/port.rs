@@ -6,26 +6,30 @@
 
 pub mod backlog;
 pub mod cells;
+pub mod cursor;
 pub mod error;
 pub mod operator;
-pub mod place;
 pub mod schema;
 pub mod store;
 pub mod streams;
 
 pub use backlog::{
-    Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Promoted, Seize, Seized, Seizure, Settled,
+    BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, JobStore, PromoteResult,
+    SeizeRequest, SeizeResult, SeizedRun, SettleOutcome,
 };
-pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
-pub use error::{Answer, StoreError};
+pub use cells::{Cell, CellStore, CellSwap, ListCellsRequest, SwapOutcome};
+pub use error::{StoreError, StoreResult};
 pub use operator::{
-    Amended, Amendment, Burial, Counts, Damaged, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder,
-    Operator, Order, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals,
-    WorkerStatus,
+    AmendJobsRequest, AmendResult, AmendSelection, DamagedJob, DeadLetterGroup, ExpiredLeases,
+    ListGroupsRequest, ListJobsRequest, ListJobsResult, ListOrder, NewDeadLetter, OperatorStore,
+    PruneRequest, PruneResult, QueueState, QueueStatus, QueueTotals, Retention, StateCounts,
+    UniqueKeyHolder, WorkerStatus,
 };
 pub use schema::{SchemaMark, UpgradeSteps};
-pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};
+pub use store::{
+    ExaminationReport, FindingSeverity, HintSubscription, MigrationResult, Store, StoreFinding,
+};
 pub use streams::{
-    Advance, Advanced, Holder, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
-    Taken, Then, Wanted, WhichKeys,
+    AdvanceOutcome, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeyLeaseHolder, KeySelection,
+    KeyStatus, ListKeysRequest, OfferOutcome, StreamStatus, StreamStore, TakeRequest, TakeResult,
 };

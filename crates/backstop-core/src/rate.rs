@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Clocks of one deployment are no further apart than this; one that is further behind was set
 /// back.
-const APART_MAX: Span = Span::minutes(1);
+const CLOCK_SKEW_MAX: Span = Span::minutes(1);
 
 /// How many jobs may start in which time, and what becomes of one that is too many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub const BACK_MIN: Span = Span::millis(50);
 
 /// A limit that cannot work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadRate {
+pub enum InvalidRateLimit {
     /// Nothing, or more than anybody can count, would be let through.
     #[error("`count` must be from 1 to {RATE_COUNT_MAX}; it is {0}")]
     Count(u32),
@@ -96,16 +96,16 @@ impl RateLimit {
     }
 
     /// Whether it can work.
-    pub fn check(&self) -> Result<(), BadRate> {
+    pub fn check(&self) -> Result<(), InvalidRateLimit> {
         let burst = self.burst.unwrap_or(self.count);
         if !(1..=RATE_COUNT_MAX).contains(&self.count) {
-            Err(BadRate::Count(self.count))
+            Err(InvalidRateLimit::Count(self.count))
         } else if self.per < RATE_PER_MIN || self.per > RATE_PER_MAX {
-            Err(BadRate::Per(self.per))
+            Err(InvalidRateLimit::Per(self.per))
         } else if let Some(over) = self.over.filter(|over| over.is_zero() || *over > DELAY_MAX) {
-            Err(BadRate::Over(over))
+            Err(InvalidRateLimit::Over(over))
         } else if !(1..=RATE_COUNT_MAX).contains(&burst) {
-            Err(BadRate::Burst(burst))
+            Err(InvalidRateLimit::Burst(burst))
         } else {
             Ok(())
         }
@@ -124,14 +124,14 @@ impl RateLimit {
 
 /// What was let through lately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Rate {
+pub struct RateBucket {
     /// What the bucket held then, in weights of runs.
     level: i64,
     /// When that was.
     at: Time,
 }
 
-impl Rate {
+impl RateBucket {
     /// Lets through as many of `wanted` runs as there is room for; answers how many.
     pub fn take(&mut self, limit: &RateLimit, wanted: u32, now: Time) -> u32 {
         let now = self.as_of(now);
@@ -166,7 +166,7 @@ impl Rate {
     /// would otherwise empty it anew with every turn: one takes the time back, the other lets it
     /// pass again.
     fn as_of(&self, now: Time) -> Time {
-        if self.at.since(now) <= APART_MAX {
+        if self.at.since(now) <= CLOCK_SKEW_MAX {
             now.max(self.at)
         } else {
             now

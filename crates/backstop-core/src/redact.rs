@@ -9,7 +9,7 @@
 mod text;
 mod value;
 
-use crate::failure::{ErrorReport, Failure, truncated};
+use crate::failure::{ErrorReport, FailureRecord, truncate_text};
 use crate::limits::{ERROR_CHARS_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
 use serde::de::IgnoredAny;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Redaction {
     /// An error that may be shown, within the limits of one.
     #[must_use]
     pub fn error(&self, error: &ErrorReport) -> ErrorReport {
-        let shown = |text: &String, chars_max| truncated(self.text(text), chars_max);
+        let shown = |text: &String, chars_max| truncate_text(self.text(text), chars_max);
         ErrorReport {
             message: shown(&error.message, ERROR_CHARS_MAX),
             error_type: error
@@ -103,8 +103,8 @@ impl Redaction {
 
     /// A failure that may be shown.
     #[must_use]
-    pub fn failure(&self, failure: Failure) -> Failure {
-        Failure {
+    pub fn failure(&self, failure: FailureRecord) -> FailureRecord {
+        FailureRecord {
             error: self.error(&failure.error),
             ..failure
         }

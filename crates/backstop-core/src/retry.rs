@@ -4,11 +4,11 @@
 //! age). Its answer is a function of the failure count, the job's age and one random draw, so that
 //! a wait can be stored, repeated and tested.
 
+mod input;
 mod preview;
-mod written;
 
-pub use preview::{Preview, preview, shortest_life};
-pub use written::{BadPolicy, deserialize_for_stream};
+pub use input::{InvalidPolicy, deserialize_for_stream};
+pub use preview::{RetryPreview, preview, shortest_lifetime};
 
 use crate::limits::DELAY_MAX;
 use crate::time::Span;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// When and how often a failed job is tried again.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetryPolicy {
-    curve: Curve,
+    curve: RetryCurve,
     jitter: Jitter,
     max_attempts: Option<u32>,
     max_age: Option<Span>,
@@ -26,7 +26,7 @@ pub struct RetryPolicy {
 
 /// How the wait grows.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Curve {
+pub enum RetryCurve {
     /// `base · factor^(failures − 1)`, at most `cap`.
     Exponential {
         /// The first wait.
@@ -46,7 +46,7 @@ pub enum Curve {
     /// One delay after another; past the list the last repeats.
     Steps(Vec<Span>),
     /// By the age of the job: the period of the youngest band it still fits in.
-    Progressive(Vec<Band>),
+    Progressive(Vec<RetryBand>),
     /// Always the same.
     Constant(Span),
     /// `n⁴ + 15 + rand(30) · (n + 1)` seconds with n = failures − 1.
@@ -59,7 +59,7 @@ pub enum Curve {
 #[derive(Clone)]
 pub struct CustomCurve(Arc<CurveFunction>);
 
-type CurveFunction = dyn Fn(u32, Span, Roll) -> Option<Span> + Send + Sync;
+type CurveFunction = dyn Fn(u32, Span, RandomDraw) -> Option<Span> + Send + Sync;
 
 impl PartialEq for CustomCurve {
     /// The same function, not one that answers alike.
@@ -76,7 +76,7 @@ impl fmt::Debug for CustomCurve {
 
 /// Up to an age, one pace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Band {
+pub struct RetryBand {
     /// Jobs as old as this, and younger ones, belong to the band.
     pub until: Span,
     /// How often they are tried.
@@ -100,9 +100,9 @@ pub enum Jitter {
 
 /// One random draw: at least 0, below 1.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
-pub struct Roll(f64);
+pub struct RandomDraw(f64);
 
-impl Roll {
+impl RandomDraw {
     /// The lowest draw.
     pub const LOWEST: Self = Self(0.0);
     /// The highest draw.
@@ -122,9 +122,9 @@ impl Roll {
 
 /// What to do after a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum RetryDecision {
     /// Try again after this long.
-    In(Span),
+    RetryAfter(Span),
     /// All attempts are used.
     AttemptsExhausted,
     /// The job is too old.
@@ -135,7 +135,7 @@ impl Default for RetryPolicy {
     /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three
     /// runs; after 1 s and 2 s, up to a quarter more. Queues begin with [`RetryPolicy::of_queues`].
     fn default() -> Self {
-        let curve = Curve::Exponential {
+        let curve = RetryCurve::Exponential {
             base: Span::secs(1),
             factor: 2.0,
             cap: Span::secs(30),
@@ -153,7 +153,7 @@ impl RetryPolicy {
     /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine
     /// hours, so that jobs outlive the restart, and the outage, of the service behind them.
     pub const fn of_queues() -> Self {
-        let curve = Curve::Exponential {
+        let curve = RetryCurve::Exponential {
             base: Span::secs(1),
             factor: 2.0,
             cap: Span::hours(1),
@@ -169,8 +169,10 @@ impl RetryPolicy {
     /// A policy of your own: what `curve` answers for failure count, age and a random draw is the
     /// wait, at most ten years; `None` ends the job. It must answer the same for the same
     /// arguments. Three attempts, unless changed.
-    pub fn custom(curve: impl Fn(u32, Span, Roll) -> Option<Span> + Send + Sync + 'static) -> Self {
-        let curve = Curve::Custom(CustomCurve(Arc::new(curve)));
+    pub fn custom(
+        curve: impl Fn(u32, Span, RandomDraw) -> Option<Span> + Send + Sync + 'static,
+    ) -> Self {
+        let curve = RetryCurve::Custom(CustomCurve(Arc::new(curve)));
         Self {
             curve,
             jitter: Jitter::None,
@@ -180,24 +182,24 @@ impl RetryPolicy {
 
     /// Whether it can be written down: anything but code.
     pub const fn is_stored(&self) -> bool {
-        !matches!(self.curve, Curve::Custom(_))
+        !matches!(self.curve, RetryCurve::Custom(_))
     }
 
     /// What follows the failure number `failures` of a job of this age.
-    pub fn next(&self, failures: u32, age: Span, roll: Roll) -> Next {
+    pub fn next(&self, failures: u32, age: Span, roll: RandomDraw) -> RetryDecision {
         if self.max_attempts.is_some_and(|max| failures >= max) {
-            return Next::AttemptsExhausted;
+            return RetryDecision::AttemptsExhausted;
         }
         if self.max_age.is_some_and(|max| age >= max) {
-            return Next::TooOld;
+            return RetryDecision::TooOld;
         }
         self.wait(failures, age, roll)
-            .map_or(Next::TooOld, Next::In)
+            .map_or(RetryDecision::TooOld, RetryDecision::RetryAfter)
     }
 
     /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a
     /// progressive curve.
-    pub fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
+    pub fn wait(&self, failures: u32, age: Span, roll: RandomDraw) -> Option<Span> {
         let wait = self.curve.wait(failures, age, roll)?;
         let wait = self.jitter.spread(wait, roll);
         // Whole milliseconds, as people and programs read them: "1196309us" says no more.
@@ -225,7 +227,7 @@ impl RetryPolicy {
     }
 
     /// The curve.
-    pub const fn curve(&self) -> &Curve {
+    pub const fn curve(&self) -> &RetryCurve {
         &self.curve
     }
 
@@ -235,8 +237,8 @@ impl RetryPolicy {
     }
 }
 
-impl Curve {
-    fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
+impl RetryCurve {
+    fn wait(&self, failures: u32, age: Span, roll: RandomDraw) -> Option<Span> {
         Some(match self {
             Self::Exponential { base, factor, cap } => {
                 exponential(*base, *factor, failures).min(*cap)
@@ -270,7 +272,7 @@ fn step(delays: &[Span], failures: u32) -> Span {
     delays.get(at).copied().unwrap_or(Span::ZERO)
 }
 
-fn polynomial(failures: u32, roll: Roll) -> Span {
+fn polynomial(failures: u32, roll: RandomDraw) -> Span {
     let n = i64::from(failures.saturating_sub(1));
     let draw = (roll.0 * 30.0) as i64;
     let secs = n
@@ -281,7 +283,7 @@ fn polynomial(failures: u32, roll: Roll) -> Span {
 }
 
 impl Jitter {
-    fn spread(self, wait: Span, roll: Roll) -> Span {
+    fn spread(self, wait: Span, roll: RandomDraw) -> Span {
         match self {
             Self::None => wait,
             Self::Add(share) => wait.plus(wait.scaled(share * roll.0)),

@@ -23,23 +23,23 @@
 pub mod cron;
 pub mod decide;
 pub mod ledger;
-pub mod standing;
+pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use cron::{BadCron, BadZone, Cron, Zone};
-pub use decide::{Decision, Seen, decide, missing, prospects};
-pub use ledger::{Day, Entry, Page, What, Why};
-pub use standing::{Last, Standing};
+pub use cron::{Cron, InvalidCron, InvalidZone, Zone};
+pub use decide::{ScheduleDecision, ScheduleSnapshot, decide, expected_entries, missing};
+pub use ledger::{InstantOutcome, LedgerEntry, LedgerPage, SkipReason, UtcDay};
+pub use state::{LatestRun, ScheduleState};
 
-use crate::job::{JobId, NewJob, State};
+use crate::job::{JobId, JobState, NewJob};
 use crate::limits::{
-    GRACE_MIN, LEDGER_KEPT, LOOK_BACK_MAX, LOOK_BACK_MIN, MADE_UP_MAX, SCHEDULE_PAYLOAD_BYTES_MAX,
+    CATCH_UP_MAX, GRACE_MIN, LEDGER_KEPT, LOOK_BACK_MAX, LOOK_BACK_MIN, SCHEDULE_PAYLOAD_BYTES_MAX,
 };
 use crate::name::{Kind, QueueName, ScheduleName};
 use crate::payload::Payload;
 use crate::time::{Span, Time};
-use crate::unique::{States, Unique, UniqueKey};
+use crate::unique::{StateSet, UniqueConstraint, UniqueKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -61,15 +61,15 @@ pub struct Schedule {
     /// What they carry, beside `instant` and `date`.
     pub payload: Map<String, Value>,
     /// What becomes of runs that are missing.
-    pub missed: Missed,
+    pub missed: MissedSettings,
 }
 
 /// What becomes of runs that are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Missed {
+pub struct MissedSettings {
     /// Whether they are made up.
-    pub policy: Policy,
+    pub policy: MissedPolicy,
     /// At most so many at once, the newest; for [`Policy::All`].
     pub max: u32,
     /// How far back is looked for them.
@@ -81,7 +81,7 @@ pub struct Missed {
 /// Whether missing runs are made up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Policy {
+pub enum MissedPolicy {
     /// Never.
     Skip,
     /// One run, the newest, for all of them.
@@ -91,10 +91,10 @@ pub enum Policy {
     All,
 }
 
-impl Default for Missed {
+impl Default for MissedSettings {
     fn default() -> Self {
         Self {
-            policy: Policy::default(),
+            policy: MissedPolicy::default(),
             max: 7,
             look_back: Span::days(7),
             grace: Span::minutes(30),
@@ -102,7 +102,7 @@ impl Default for Missed {
     }
 }
 
-impl Missed {
+impl MissedSettings {
     /// Refuses what cannot work, and says what can.
     pub fn check(&self) -> Result<(), String> {
         if self.look_back < LOOK_BACK_MIN || self.look_back > LOOK_BACK_MAX {
@@ -117,9 +117,9 @@ impl Missed {
                 self.grace, self.look_back
             ));
         }
-        if self.max == 0 || self.max > MADE_UP_MAX {
+        if self.max == 0 || self.max > CATCH_UP_MAX {
             return Err(format!(
-                "missed.max is {}; give 1 to {MADE_UP_MAX}, or policy = \"skip\" to make up nothing",
+                "missed.max is {}; give 1 to {CATCH_UP_MAX}, or policy = \"skip\" to make up nothing",
                 self.max
             ));
         }
@@ -143,7 +143,7 @@ impl Schedule {
             queue,
             kind: Kind::default(),
             payload: Map::new(),
-            missed: Missed::default(),
+            missed: MissedSettings::default(),
         }
     }
 
@@ -182,10 +182,10 @@ impl Schedule {
         let text = run_name(&self.name, instant);
         let key =
             UniqueKey::new(&text).expect("a name and an instant are shorter than a key may be");
-        let unique = Unique {
+        let unique = UniqueConstraint {
             key,
             period: Some(self.missed.remembered()),
-            states: States::of(&State::ALL),
+            states: StateSet::of(&JobState::ALL),
         };
         NewJob {
             unique: Some(unique),
@@ -211,7 +211,7 @@ impl Schedule {
             "date".to_owned(),
             Value::String(self.timezone.date(instant)),
         );
-        Payload::stored(Value::Object(fields).to_string().into_bytes())
+        Payload::from_stored(Value::Object(fields).to_string().into_bytes())
     }
 }
 

@@ -9,7 +9,7 @@
 mod run;
 mod scenario;
 
-pub use scenario::BadScenario;
+pub use scenario::InvalidScenario;
 
 use crate::breaker::BreakerSettings;
 use crate::retry::RetryPolicy;
@@ -41,9 +41,9 @@ pub struct Scenario {
 
 /// What came of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Simulated {
+pub struct SimulationResult {
     /// One after the other, from the beginning to the end.
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<SimulationBucket>,
     /// Jobs that arrived.
     pub jobs: u64,
     /// Jobs that succeeded.
@@ -70,7 +70,7 @@ pub struct Simulated {
 
 /// A short part of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Bucket {
+pub struct SimulationBucket {
     /// Where it begins.
     pub at: Span,
     /// Calls that began in it.
@@ -84,7 +84,7 @@ pub struct Bucket {
 }
 
 /// Plays a scenario through.
-pub fn simulate(scenario: &Scenario) -> Result<Simulated, BadScenario> {
+pub fn simulate(scenario: &Scenario) -> Result<SimulationResult, InvalidScenario> {
     scenario.check()?;
     run::run(scenario)
 }

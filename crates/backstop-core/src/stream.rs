@@ -36,26 +36,28 @@ mod alarm;
 mod call;
 mod counts;
 mod grid;
+mod key_state;
 mod missed;
 mod record;
 pub mod replay;
 mod rollout;
 mod rules;
-mod standing;
 mod stored;
 mod window;
 
-pub use alarm::{Alarm, Watch, lately};
-pub use call::{Call, Note, Step};
-pub use counts::{Count, Counts};
+pub use alarm::{AlarmWatch, StreamAlarm, recent_alarms};
+pub use call::{HandlerCall, KeyEvent, KeyStep};
+pub use counts::{StreamCounter, StreamCounts};
 pub use grid::OffStep;
-pub use missed::Missed;
-pub use record::{BadRecord, Held, Record};
+pub use key_state::{FailingCall, GapWait, InvalidKeyState, KeyState, OffStepRecord, OfflineRange};
+pub use missed::MissedPositions;
+pub use record::{HeldRecord, InvalidRecord, Record};
 pub use rollout::Rollout;
-pub use rules::{BadRules, Drain, Late, OnDead, Rules};
-pub use standing::{Ahead, Failing, NotAStanding, OffStepRecord, Standing, Wait};
-pub use stored::{Change, StoredKey, StoredRecord};
-pub use window::{Done, Failed, Failure, Known, Resume, Window};
+pub use rules::{DeadRecordPolicy, DrainMode, InvalidStreamRules, LatePolicy, StreamRules};
+pub use stored::{KeyChange, StoredKey, StoredRecord};
+pub use window::{
+    CallCompletion, FailedCallDecision, HandlerFailure, KeyWindow, RememberedKey, ResumeFrom,
+};
 
 #[cfg(test)]
 mod tests;

@@ -32,14 +32,14 @@ mod query;
 mod template;
 mod turn;
 
-pub use column::{Row, decimal};
-pub use query::{BadQuery, BoundQuery, Dialect};
-pub use template::{BadRow, BadTemplate, Shape, Template, UnknownColumn};
-pub use turn::{Turn, TurnTaken};
+pub use column::{QueryRow, decimal};
+pub use query::{BoundQuery, InvalidQuery, SqlDialect};
+pub use template::{InvalidRow, InvalidTemplate, PayloadTemplate, TextTemplate, UnknownColumn};
+pub use turn::{SweepBusyError, SweepTurn};
 
-use crate::job::State;
+use crate::job::JobState;
 use crate::payload::Payload;
-use crate::port::KeyHolder;
+use crate::port::UniqueKeyHolder;
 use crate::time::Time;
 use crate::unique::UniqueKey;
 use serde_json::Value;
@@ -58,9 +58,9 @@ pub struct Finding {
 
 /// What the store knows of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Known {
+pub struct FindingFacts {
     /// Who holds its key.
-    pub holder: Option<KeyHolder>,
+    pub holder: Option<UniqueKeyHolder>,
     /// Whether a dead letter of its queue has its key.
     pub is_dead: bool,
     /// How often the sweep recovered it.
@@ -69,7 +69,7 @@ pub struct Known {
 
 /// What becomes of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum FindingDecision {
     /// Its job is on its way.
     Alive,
     /// Its job is dead, and waits for a person.
@@ -86,15 +86,15 @@ pub enum Fate {
 
 /// The fate of each finding, by the table in this module's head.
 pub fn judge<'a>(
-    findings: impl IntoIterator<Item = (&'a UniqueKey, Known)>,
+    findings: impl IntoIterator<Item = (&'a UniqueKey, FindingFacts)>,
     recoveries_max: u32,
-) -> Vec<Fate> {
+) -> Vec<FindingDecision> {
     let mut seen = BTreeSet::new();
     let judged = findings.into_iter().map(|(key, known)| {
-        let fate = fate(known, recoveries_max);
-        let is_acted_on = matches!(fate, Fate::Recover | Fate::GiveUp);
+        let fate = decide(known, recoveries_max);
+        let is_acted_on = matches!(fate, FindingDecision::Recover | FindingDecision::GiveUp);
         if is_acted_on && !seen.insert(key) {
-            Fate::Repeated
+            FindingDecision::Repeated
         } else {
             fate
         }
@@ -102,14 +102,14 @@ pub fn judge<'a>(
     judged.collect()
 }
 
-fn fate(known: Known, recoveries_max: u32) -> Fate {
+fn decide(known: FindingFacts, recoveries_max: u32) -> FindingDecision {
     match known.holder {
-        Some(holder) if holder.is_live() => Fate::Alive,
-        Some(holder) if holder.state == Some(State::Dead) => Fate::Dead,
-        Some(_) if !known.is_dead => Fate::Spent,
-        _ if known.is_dead => Fate::Dead,
-        _ if known.recovered < recoveries_max => Fate::Recover,
-        _ => Fate::GiveUp,
+        Some(holder) if holder.is_live() => FindingDecision::Alive,
+        Some(holder) if holder.state == Some(JobState::Dead) => FindingDecision::Dead,
+        Some(_) if !known.is_dead => FindingDecision::Spent,
+        _ if known.is_dead => FindingDecision::Dead,
+        _ if known.recovered < recoveries_max => FindingDecision::Recover,
+        _ => FindingDecision::GiveUp,
     }
 }
 

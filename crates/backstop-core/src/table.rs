@@ -29,26 +29,29 @@
 
 mod criteria;
 pub mod date;
-mod desk;
-mod round;
+mod scan;
+mod state;
 
-pub use criteria::{Criteria, DueRows, Group, Window};
-pub use desk::{Claim, Desk, Failing, Full, Held, Refused, Survey, Unburied, Walk};
-pub use round::{Aside, Cursor, Leg, Passed, Round, Stretch};
+pub use criteria::{DueCriteria, DueRows, FailureGroup, InsertWindow};
+pub use scan::{RowCursor, ScanExtraRow, ScanPart, ScanPartResult, ScanRange, TableScan};
+pub use state::{
+    ExpiredRowScan, FailingPasses, FullStorage, HeldTableRow, RowClaim, RowRefusal, TableState,
+    TableSurvey, UnburiedRows,
+};
 
 use crate::limits::{DELAY_MAX, TABLE_BANDS_MAX, TABLE_WAITS_MAX};
-use crate::retry::{Band, Curve, RetryPolicy, Roll};
+use crate::retry::{RandomDraw, RetryBand, RetryCurve, RetryPolicy};
 use crate::time::{Span, Time};
 
 /// When the rows of a table are tried.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Rules {
-    strategy: Strategy,
+pub struct TableRules {
+    strategy: TableStrategy,
     max_age: Span,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-enum Strategy {
+enum TableStrategy {
     /// After so many failures so long a wait: the first of these after one failure, the last of
     /// them from there on.
     ByFailures {
@@ -56,13 +59,13 @@ enum Strategy {
         max_failures: Option<u32>,
     },
     /// At the pace of the youngest band.
-    ByAge(Vec<Band>),
+    ByAge(Vec<RetryBand>),
 }
 
 /// A policy that no table can have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadRules {
+pub enum InvalidTableRules {
     /// A query cannot call it.
     #[error("a custom policy is code, which no query can ask; write one of the named kinds")]
     Custom,
@@ -90,7 +93,7 @@ pub struct OpenRow {
 
 /// What becomes of an open row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum RowDecision {
     /// It is to be tried.
     Due,
     /// It is left alone until then; a row that is tried by its age may have grown out of its band
@@ -100,21 +103,21 @@ pub enum Fate {
     Expired,
 }
 
-impl Rules {
+impl TableRules {
     /// The rules of a table with this strategy. Without a `max_age` a progressive strategy ends
     /// with its last band, any other after 30 days.
-    pub fn new(policy: &RetryPolicy, max_age: Option<Span>) -> Result<Self, BadRules> {
+    pub fn new(policy: &RetryPolicy, max_age: Option<Span>) -> Result<Self, InvalidTableRules> {
         if policy.max_age().is_some() {
-            return Err(BadRules::AgeInStrategy);
+            return Err(InvalidTableRules::AgeInStrategy);
         }
         if max_age.is_some_and(|max_age| max_age.is_zero() || max_age > DELAY_MAX) {
-            return Err(BadRules::MaxAge);
+            return Err(InvalidTableRules::MaxAge);
         }
-        if let Curve::Progressive(bands) = policy.curve() {
+        if let RetryCurve::Progressive(bands) = policy.curve() {
             return by_age(bands, max_age);
         }
-        let waits = waits(policy).ok_or(BadRules::Custom)?;
-        let strategy = Strategy::ByFailures {
+        let waits = waits(policy).ok_or(InvalidTableRules::Custom)?;
+        let strategy = TableStrategy::ByFailures {
             waits,
             max_failures: policy.max_attempts(),
         };
@@ -131,46 +134,46 @@ impl Rules {
 
     /// Whether the failures of a row count, so that the table needs the two columns.
     pub const fn counts_failures(&self) -> bool {
-        matches!(self.strategy, Strategy::ByFailures { .. })
+        matches!(self.strategy, TableStrategy::ByFailures { .. })
     }
 
     /// Rows that failed so often are expired; `None` if only their age ends them.
     pub const fn max_failures(&self) -> Option<u32> {
         match self.strategy {
-            Strategy::ByFailures { max_failures, .. } => max_failures,
-            Strategy::ByAge(_) => None,
+            TableStrategy::ByFailures { max_failures, .. } => max_failures,
+            TableStrategy::ByAge(_) => None,
         }
     }
 
     /// The bands of a progressive strategy; none of any other.
-    pub fn bands(&self) -> &[Band] {
+    pub fn bands(&self) -> &[RetryBand] {
         match &self.strategy {
-            Strategy::ByAge(bands) => bands,
-            Strategy::ByFailures { .. } => &[],
+            TableStrategy::ByAge(bands) => bands,
+            TableStrategy::ByFailures { .. } => &[],
         }
     }
 
     /// What becomes of an open row.
-    pub fn judge(&self, row: OpenRow, last_pass: Option<Time>, now: Time) -> Fate {
+    pub fn judge(&self, row: OpenRow, last_pass: Option<Time>, now: Time) -> RowDecision {
         if row.inserted < now.before(self.max_age) {
-            return Fate::Expired;
+            return RowDecision::Expired;
         }
         match &self.strategy {
-            Strategy::ByAge(bands) => {
+            TableStrategy::ByAge(bands) => {
                 let age = now.since(row.inserted);
                 let band = bands.iter().find(|band| age <= band.until);
-                band.map_or(Fate::Expired, |band| paced(*band, last_pass, now))
+                band.map_or(RowDecision::Expired, |band| by_pace(*band, last_pass, now))
             }
-            Strategy::ByFailures {
+            TableStrategy::ByFailures {
                 waits,
                 max_failures,
             } => {
                 if max_failures.is_some_and(|max| row.failures >= max) {
-                    return Fate::Expired;
+                    return RowDecision::Expired;
                 }
                 match row.last_failure.filter(|_| row.failures > 0) {
-                    None => Fate::Due,
-                    Some(last) => failed(wait(waits, row.failures), last, now),
+                    None => RowDecision::Due,
+                    Some(last) => after_failure(wait(waits, row.failures), last, now),
                 }
             }
         }
@@ -178,25 +181,25 @@ impl Rules {
 }
 
 /// A row that failed, or says that it will have.
-fn failed(wait: Span, last: Time, now: Time) -> Fate {
+fn after_failure(wait: Span, last: Time, now: Time) -> RowDecision {
     let again = last.min(now).after(wait);
     if again <= now {
-        Fate::Due
+        RowDecision::Due
     } else {
-        Fate::Waits(again)
+        RowDecision::Waits(again)
     }
 }
 
-fn paced(band: Band, last_pass: Option<Time>, now: Time) -> Fate {
+fn by_pace(band: RetryBand, last_pass: Option<Time>, now: Time) -> RowDecision {
     if has_ticked(band, last_pass, now) {
-        Fate::Due
+        RowDecision::Due
     } else {
-        Fate::Waits(last_tick(band.every, now).after(band.every))
+        RowDecision::Waits(last_tick(band.every, now).after(band.every))
     }
 }
 
 /// Whether a tick of the band lies in (last pass, now].
-fn has_ticked(band: Band, last_pass: Option<Time>, now: Time) -> bool {
+fn has_ticked(band: RetryBand, last_pass: Option<Time>, now: Time) -> bool {
     last_pass.is_none_or(|last| last_tick(band.every, now) > last.min(now))
 }
 
@@ -211,14 +214,14 @@ fn wait(waits: &[Span], failures: u32) -> Span {
     waits.get(at).copied().unwrap_or(Span::ZERO)
 }
 
-fn by_age(bands: &[Band], max_age: Option<Span>) -> Result<Rules, BadRules> {
+fn by_age(bands: &[RetryBand], max_age: Option<Span>) -> Result<TableRules, InvalidTableRules> {
     if bands.len() > TABLE_BANDS_MAX {
-        return Err(BadRules::Bands);
+        return Err(InvalidTableRules::Bands);
     }
     let oldest = bands.last().map_or(Span::ZERO, |band| band.until);
     let max_age = max_age.map_or(oldest, |max_age| max_age.min(oldest));
-    Ok(Rules {
-        strategy: Strategy::ByAge(bands.to_vec()),
+    Ok(TableRules {
+        strategy: TableStrategy::ByAge(bands.to_vec()),
         max_age,
     })
 }
@@ -242,9 +245,9 @@ fn waits(policy: &RetryPolicy) -> Option<Vec<Span>> {
 }
 
 /// The draw for a number of failures: spread evenly, and the same for everybody who asks.
-fn draw(failures: u32) -> Roll {
+fn draw(failures: u32) -> RandomDraw {
     // The golden ratio: no two of its multiples are near each other.
-    Roll::from_bits(u64::from(failures).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    RandomDraw::from_bits(u64::from(failures).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

@@ -73,15 +73,15 @@ impl fmt::Display for Time {
 /// Text that is not an instant in RFC 3339 form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time; write RFC 3339, such as 2026-11-15T08:30:00Z")]
-pub struct NotATime(String);
+pub struct InvalidTime(String);
 
 impl FromStr for Time {
-    type Err = NotATime;
+    type Err = InvalidTime;
 
-    fn from_str(text: &str) -> Result<Self, NotATime> {
+    fn from_str(text: &str) -> Result<Self, InvalidTime> {
         text.parse::<jiff::Timestamp>()
             .map(|timestamp| Self(timestamp.as_microsecond()))
-            .map_err(|_| NotATime(text.to_owned()))
+            .map_err(|_| InvalidTime(text.to_owned()))
     }
 }
 
@@ -257,13 +257,13 @@ impl fmt::Display for Span {
 /// Text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration; write a number and a unit, such as 500ms, 10s, 5m, 1h or 1d")]
-pub struct NotASpan(String);
+pub struct InvalidSpan(String);
 
 impl FromStr for Span {
-    type Err = NotASpan;
+    type Err = InvalidSpan;
 
-    fn from_str(text: &str) -> Result<Self, NotASpan> {
-        parse_span(text).ok_or_else(|| NotASpan(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, InvalidSpan> {
+        parse_span(text).ok_or_else(|| InvalidSpan(text.to_owned()))
     }
 }
 

@@ -31,7 +31,7 @@ pub struct TraceContext {
 #[error(
     "this is not a traceparent; write 00-TRACE-SPAN-FLAGS, with 32, 16 and 2 hexadecimal digits in lower case, and neither id all zeros"
 )]
-pub struct NotATraceparent;
+pub struct InvalidTraceparent;
 
 impl TraceContext {
     /// The place of these ids; `None` if one of them is all zeros, which names nothing.
@@ -61,15 +61,15 @@ impl TraceContext {
 
     /// The trace's id as people see it: 32 hexadecimal digits.
     pub fn trace_text(&self) -> String {
-        Hex(&self.trace).to_string()
+        HexBytes(&self.trace).to_string()
     }
 }
 
 impl FromStr for TraceContext {
-    type Err = NotATraceparent;
+    type Err = InvalidTraceparent;
 
-    fn from_str(text: &str) -> Result<Self, NotATraceparent> {
-        parse(text.as_bytes()).ok_or(NotATraceparent)
+    fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
+        parse(text.as_bytes()).ok_or(InvalidTraceparent)
     }
 }
 
@@ -108,9 +108,9 @@ const fn digit(letter: u8) -> Option<u8> {
     }
 }
 
-struct Hex<'a>(&'a [u8]);
+struct HexBytes<'a>(&'a [u8]);
 
-impl fmt::Display for Hex<'_> {
+impl fmt::Display for HexBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -122,8 +122,8 @@ impl fmt::Display for TraceContext {
         write!(
             f,
             "00-{}-{}-{:02x}",
-            Hex(&self.trace),
-            Hex(&self.span),
+            HexBytes(&self.trace),
+            HexBytes(&self.span),
             self.flags
         )
     }
@@ -199,7 +199,11 @@ mod tests {
             &undashed,
             "0é-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
-            assert_eq!(text.parse::<TraceContext>(), Err(NotATraceparent), "{text}");
+            assert_eq!(
+                text.parse::<TraceContext>(),
+                Err(InvalidTraceparent),
+                "{text}"
+            );
         }
     }
 

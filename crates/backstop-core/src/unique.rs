@@ -8,11 +8,11 @@
 //! which is what it asks for: work that is never to be done twice. Every such key takes its place
 //! in the store for good.
 
-mod sameness;
+mod unique_by;
 
-pub use sameness::{Incomparable, Sameness};
+pub use unique_by::{UniqueBy, UniqueByError};
 
-use crate::job::State;
+use crate::job::JobState;
 use crate::limits::UNIQUE_KEY_BYTES_MAX;
 use crate::time::{Span, Time};
 use std::fmt;
@@ -27,14 +27,14 @@ pub struct UniqueKey(Arc<str>);
 #[error(
     "a unique key has 1 to {UNIQUE_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}. Hash what is longer"
 )]
-pub struct BadKey(usize);
+pub struct InvalidUniqueKey(usize);
 
 impl UniqueKey {
     /// The key, if its length is in bounds.
-    pub fn new(text: &str) -> Result<Self, BadKey> {
+    pub fn new(text: &str) -> Result<Self, InvalidUniqueKey> {
         // As for a kind: not every store has text with a NUL in it.
         if text.is_empty() || text.len() > UNIQUE_KEY_BYTES_MAX || text.contains('\0') {
-            return Err(BadKey(text.len()));
+            return Err(InvalidUniqueKey(text.len()));
         }
         Ok(Self(text.into()))
     }
@@ -59,19 +59,19 @@ impl fmt::Debug for UniqueKey {
 
 /// A set of states.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct States(u8);
+pub struct StateSet(u8);
 
-impl States {
+impl StateSet {
     /// Every state of a job that has not ended: the usual reach of a key.
     pub const LIVE: Self = Self::of(&[
-        State::Scheduled,
-        State::Ready,
-        State::Running,
-        State::Retrying,
+        JobState::Scheduled,
+        JobState::Ready,
+        JobState::Running,
+        JobState::Retrying,
     ]);
 
     /// These states.
-    pub const fn of(states: &[State]) -> Self {
+    pub const fn of(states: &[JobState]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < states.len() {
             bits |= 1 << states[at] as u8;
@@ -81,7 +81,7 @@ impl States {
     }
 
     /// Whether `state` is one of them.
-    pub const fn contains(self, state: State) -> bool {
+    pub const fn contains(self, state: JobState) -> bool {
         self.0 & (1 << state as u8) != 0
     }
 
@@ -103,28 +103,28 @@ impl States {
 
 /// What a new job asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unique {
+pub struct UniqueConstraint {
     /// The key, within the job's queue.
     pub key: UniqueKey,
     /// No longer than this after the job came in; `None` means as long as its state says.
     pub period: Option<Span>,
     /// In these states the job holds the key.
-    pub states: States,
+    pub states: StateSet,
 }
 
-impl Unique {
+impl UniqueConstraint {
     /// One live job for this key.
     pub fn live(key: UniqueKey) -> Self {
         Self {
             key,
             period: None,
-            states: States::LIVE,
+            states: StateSet::LIVE,
         }
     }
 
     /// What is remembered of the key once `now` a job takes it.
-    pub fn hold(&self, now: Time) -> Hold {
-        Hold {
+    pub fn hold(&self, now: Time) -> UniqueHold {
+        UniqueHold {
             states: self.states,
             until: self.period.map(|period| now.after(period)),
         }
@@ -133,22 +133,22 @@ impl Unique {
 
 /// How long the holder of a key keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hold {
+pub struct UniqueHold {
     /// In these states.
-    pub states: States,
+    pub states: StateSet,
     /// And no longer than this.
     pub until: Option<Time>,
 }
 
-impl Hold {
+impl UniqueHold {
     /// Whether a holder in `state` still has the key.
-    pub fn is_held(&self, state: State, now: Time) -> bool {
+    pub fn is_held(&self, state: JobState, now: Time) -> bool {
         self.states.contains(state) && !self.is_over(now)
     }
 
     /// Whether a holder still has the key, also one that is gone, which has no state: a job is only
     /// removed with its key left behind if its last state still held it.
-    pub fn is_held_by(&self, state: Option<State>, now: Time) -> bool {
+    pub fn is_held_by(&self, state: Option<JobState>, now: Time) -> bool {
         state.map_or_else(|| !self.is_over(now), |state| self.is_held(state, now))
     }
 
@@ -163,16 +163,16 @@ mod tests {
     use super::*;
 
     fn check(
-        states: &[State],
+        states: &[JobState],
         period_secs: Option<i64>,
-        state: State,
+        state: JobState,
         at_secs: i64,
         expected: bool,
     ) {
-        let unique = Unique {
+        let unique = UniqueConstraint {
             key: UniqueKey::new("k").expect("a key"),
             period: period_secs.map(Span::secs),
-            states: States::of(states),
+            states: StateSet::of(states),
         };
         let hold = unique.hold(Time::default());
         assert_eq!(
@@ -182,16 +182,16 @@ mod tests {
         );
     }
 
-    const LIVE: [State; 4] = [
-        State::Scheduled,
-        State::Ready,
-        State::Running,
-        State::Retrying,
+    const LIVE: [JobState; 4] = [
+        JobState::Scheduled,
+        JobState::Ready,
+        JobState::Running,
+        JobState::Retrying,
     ];
 
     #[test]
     fn a_live_holder_keeps_its_key_and_a_final_one_frees_it() {
-        for state in State::ALL {
+        for state in JobState::ALL {
             check(&LIVE, None, state, 1_000_000, !state.is_final());
         }
     }
@@ -206,15 +206,15 @@ mod tests {
 
     #[test]
     fn a_period_frees_the_key_at_its_end() {
-        check(&LIVE, Some(60), State::Ready, 59, true);
-        check(&LIVE, Some(60), State::Ready, 60, false);
-        check(&State::ALL, Some(60), State::Done, 59, true);
-        check(&State::ALL, Some(60), State::Done, 60, false);
+        check(&LIVE, Some(60), JobState::Ready, 59, true);
+        check(&LIVE, Some(60), JobState::Ready, 60, false);
+        check(&JobState::ALL, Some(60), JobState::Done, 59, true);
+        check(&JobState::ALL, Some(60), JobState::Done, 60, false);
     }
 
     #[test]
     fn chosen_states_are_the_only_ones_that_count() {
-        check(&[State::Ready], None, State::Running, 0, false);
-        check(&[State::Ready], None, State::Ready, 0, true);
+        check(&[JobState::Ready], None, JobState::Running, 0, false);
+        check(&[JobState::Ready], None, JobState::Ready, 0, true);
     }
 }

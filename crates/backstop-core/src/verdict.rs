@@ -16,30 +16,30 @@
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
 //! | worker vanished, and it was not this job's doing, as [`crate::blame`] says | back to its old place, as if it had not run | no |
 
-use crate::breaker::Sign;
-use crate::failure::{Cause, ErrorReport, Failure, History};
+use crate::breaker::CallOutcome;
+use crate::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use crate::fingerprint::Fingerprint;
-use crate::job::State;
-use crate::lease::{Lease, Leased, WorkerName};
+use crate::job::JobState;
+use crate::lease::{Lease, LeasedRun, WorkerName};
 use crate::limits::{DELAY_MAX, LOST_LEASES_MAX, LOST_WITHIN};
-use crate::retry::{Next, RetryPolicy, Roll};
+use crate::retry::{RandomDraw, RetryDecision, RetryPolicy};
 use crate::time::{Span, Time};
 use std::fmt;
 use std::str::FromStr;
 
 /// How a run ended, as the handler or the engine around it saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub enum RunEnding {
     /// The work is done.
     Done,
     /// It is not, because of an error.
     Failed {
         /// What kind of failure.
-        cause: Cause,
+        cause: FailureCause,
         /// What is known about it.
         error: ErrorReport,
         /// What the handler thinks should follow.
-        advice: Advice,
+        advice: FailureAdvice,
         /// Whether the run got further than those before it: failures before it then no longer
         /// count.
         progressed: bool,
@@ -52,32 +52,32 @@ pub enum Ending {
     Cancelled(String),
 }
 
-impl Ending {
+impl RunEnding {
     /// What it says about the service behind the handler. A job that was refused for its own sake,
     /// or put off, says nothing.
-    pub const fn sign(&self) -> Sign {
+    pub const fn sign(&self) -> CallOutcome {
         match self {
-            Self::Done => Sign::Success,
+            Self::Done => CallOutcome::Success,
             Self::Failed {
-                advice: Advice::Retry | Advice::RetryAfter(_),
+                advice: FailureAdvice::Retry | FailureAdvice::RetryAfter(_),
                 ..
-            } => Sign::Failure,
+            } => CallOutcome::Failure,
             Self::Failed {
-                advice: Advice::Dead | Advice::Discard,
+                advice: FailureAdvice::Dead | FailureAdvice::Discard,
                 ..
             }
             | Self::Snoozed(_)
             | Self::Released(_)
-            | Self::Cancelled(_) => Sign::Neutral,
+            | Self::Cancelled(_) => CallOutcome::Neutral,
         }
     }
 
     /// An ordinary failure.
     pub fn failed(error: ErrorReport) -> Self {
         Self::Failed {
-            cause: Cause::Failed,
+            cause: FailureCause::Failed,
             error,
-            advice: Advice::Retry,
+            advice: FailureAdvice::Retry,
             progressed: false,
         }
     }
@@ -85,7 +85,7 @@ impl Ending {
 
 /// What should follow a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advice {
+pub enum FailureAdvice {
     /// Another try, as the policy says.
     Retry,
     /// Another try after this long: the service behind the handler asked for it.
@@ -98,7 +98,7 @@ pub enum Advice {
 
 /// Why a job ended as dead or cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum EndReason {
     /// Its attempts are used up.
     AttemptsExhausted,
     /// It grew too old.
@@ -117,7 +117,7 @@ pub enum Reason {
     Overflow,
 }
 
-impl Reason {
+impl EndReason {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::AttemptsExhausted,
@@ -145,7 +145,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -154,22 +154,22 @@ impl fmt::Display for Reason {
 /// Text that is no reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a reason")]
-pub struct NotAReason(String);
+pub struct InvalidEndReason(String);
 
-impl FromStr for Reason {
-    type Err = NotAReason;
+impl FromStr for EndReason {
+    type Err = InvalidEndReason;
 
-    fn from_str(text: &str) -> Result<Self, NotAReason> {
+    fn from_str(text: &str) -> Result<Self, InvalidEndReason> {
         Self::ALL
             .into_iter()
             .find(|reason| reason.as_str() == text)
-            .ok_or_else(|| NotAReason(text.to_owned()))
+            .ok_or_else(|| InvalidEndReason(text.to_owned()))
     }
 }
 
 /// Whether a job that succeeded stays listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
+pub enum DoneRetention {
     /// Until retention removes it.
     Listed,
     /// It is gone at once; only the counts remember it.
@@ -180,29 +180,29 @@ pub enum Keep {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It succeeded.
-    Done(Keep),
+    Done(DoneRetention),
     /// It failed and is tried again.
     Retry {
         /// Not before this.
         at: Time,
         /// All its failures.
-        history: History,
+        history: FailureHistory,
         /// Whether its attempts are counted from this one on.
         anew: bool,
     },
     /// It failed for good.
     Dead {
         /// Why.
-        reason: Reason,
+        reason: EndReason,
         /// All its failures.
-        history: History,
+        history: FailureHistory,
     },
     /// It was called off.
     Cancelled {
         /// Why.
-        reason: Reason,
+        reason: EndReason,
         /// All its failures.
-        history: History,
+        history: FailureHistory,
     },
     /// As if it had not run.
     Released {
@@ -214,14 +214,14 @@ pub enum Outcome {
         /// Not before this.
         at: Time,
         /// All its failures, the loss with the wait for this run.
-        history: History,
+        history: FailureHistory,
     },
     /// Its worker vanished; it runs again.
     Lost {
         /// Not before this.
         at: Time,
         /// All its failures.
-        history: History,
+        history: FailureHistory,
     },
 }
 
@@ -255,22 +255,22 @@ pub fn may_be_undone(settlements: &[Settlement]) -> bool {
 
 /// Where a job that is ready again waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Requeue {
     /// Behind all others of its level.
-    Tail,
+    Back,
     /// Where it stood when it was claimed: it has waited its turn already.
-    Former,
+    Front,
 }
 
 /// What a store changes when it accepts an outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Transition<'a> {
+pub struct JobTransition<'a> {
     /// The state it is in from now on.
-    pub state: State,
+    pub state: JobState,
     /// Its new time to run, if it waits or is ready.
     pub run_at: Option<Time>,
     /// Where it waits, if it is ready.
-    pub place: Place,
+    pub requeue: Requeue,
     /// What to add to its attempts.
     pub attempts: u32,
     /// Whether its attempts so far no longer count.
@@ -278,9 +278,9 @@ pub struct Transition<'a> {
     /// What to add to its lost leases.
     pub lost_leases: u32,
     /// Its new history; `None` leaves it as it is.
-    pub history: Option<&'a History>,
+    pub history: Option<&'a FailureHistory>,
     /// Why it ended, if it did not succeed.
-    pub reason: Option<Reason>,
+    pub reason: Option<EndReason>,
     /// What its death has in common with others, if it is dead.
     pub fingerprint: Option<Fingerprint>,
     /// Whether nothing of it stays but the count.
@@ -289,11 +289,11 @@ pub struct Transition<'a> {
 
 impl Outcome {
     /// What a store changes when it accepts this.
-    pub fn transition(&self, now: Time) -> Transition<'_> {
-        let ended = |state, history, reason| Transition {
+    pub fn transition(&self, now: Time) -> JobTransition<'_> {
+        let ended = |state, history, reason| JobTransition {
             state,
             run_at: None,
-            place: Place::Tail,
+            requeue: Requeue::Back,
             attempts: 1,
             anew: false,
             lost_leases: 0,
@@ -302,49 +302,49 @@ impl Outcome {
             fingerprint: None,
             gone: false,
         };
-        let waits = |at: Time, later: State, place| Transition {
-            state: if at > now { later } else { State::Ready },
+        let waits = |at: Time, later: JobState, place| JobTransition {
+            state: if at > now { later } else { JobState::Ready },
             run_at: Some(at),
-            place,
-            ..ended(State::Ready, None, None)
+            requeue: place,
+            ..ended(JobState::Ready, None, None)
         };
         match self {
-            Self::Done(keep) => Transition {
-                gone: *keep == Keep::Gone,
-                ..ended(State::Done, None, None)
+            Self::Done(keep) => JobTransition {
+                gone: *keep == DoneRetention::Gone,
+                ..ended(JobState::Done, None, None)
             },
             Self::Dead { reason, history } => {
                 // A worker that vanished is not a run that ended by itself.
-                let attempts = u32::from(*reason != Reason::CrashedWorker);
-                Transition {
+                let attempts = u32::from(*reason != EndReason::CrashedWorker);
+                JobTransition {
                     attempts,
                     lost_leases: 1 - attempts,
                     fingerprint: Some(Fingerprint::of_death(Some(*reason), history)),
-                    ..ended(State::Dead, Some(history), Some(*reason))
+                    ..ended(JobState::Dead, Some(history), Some(*reason))
                 }
             }
             Self::Cancelled { reason, history } => {
-                ended(State::Cancelled, Some(history), Some(*reason))
+                ended(JobState::Cancelled, Some(history), Some(*reason))
             }
-            Self::Retry { at, history, anew } => Transition {
+            Self::Retry { at, history, anew } => JobTransition {
                 history: Some(history),
                 anew: *anew,
-                ..waits(*at, State::Retrying, Place::Tail)
+                ..waits(*at, JobState::Retrying, Requeue::Back)
             },
-            Self::Released { at } => Transition {
+            Self::Released { at } => JobTransition {
                 attempts: 0,
-                ..waits(*at, State::Scheduled, Place::Former)
+                ..waits(*at, JobState::Scheduled, Requeue::Front)
             },
-            Self::Reran { at, history } => Transition {
+            Self::Reran { at, history } => JobTransition {
                 attempts: 0,
                 history: Some(history),
-                ..waits(*at, State::Scheduled, Place::Former)
+                ..waits(*at, JobState::Scheduled, Requeue::Front)
             },
-            Self::Lost { at, history } => Transition {
+            Self::Lost { at, history } => JobTransition {
                 attempts: 0,
                 lost_leases: 1,
                 history: Some(history),
-                ..waits(*at, State::Retrying, Place::Former)
+                ..waits(*at, JobState::Retrying, Requeue::Front)
             },
         }
     }
@@ -365,51 +365,52 @@ impl Outcome {
 
 /// The rules of the queue a job ran in.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules<'a> {
+pub struct QueueRules<'a> {
     /// When to try again, unless the job has a policy of its own.
     pub retry: &'a RetryPolicy,
     /// Whether what is done stays listed.
-    pub keep: Keep,
+    pub keep: DoneRetention,
 }
 
 /// What the end of a run means.
 pub fn judge(
-    run: &Leased,
-    ending: Ending,
+    run: &LeasedRun,
+    ending: RunEnding,
     worker: &WorkerName,
-    rules: Rules<'_>,
+    rules: QueueRules<'_>,
     now: Time,
-    roll: Roll,
+    roll: RandomDraw,
 ) -> Outcome {
     match ending {
-        Ending::Done => Outcome::Done(rules.keep),
-        Ending::Snoozed(wait) | Ending::Released(wait) => {
-            put_back(run, now.after(wait.min(DELAY_MAX)))
+        RunEnding::Done => Outcome::Done(rules.keep),
+        RunEnding::Snoozed(wait) | RunEnding::Released(wait) => {
+            release_run(run, now.after(wait.min(DELAY_MAX)))
         }
-        Ending::Cancelled(why) => {
+        RunEnding::Cancelled(why) => {
             let error = ErrorReport {
                 error_type: Some("Cancelled".to_owned()),
                 ..ErrorReport::message(why)
             };
-            let failure = Failure::new(now, run.attempt(), Cause::Failed, worker, error);
+            let failure =
+                FailureRecord::new(now, run.attempt(), FailureCause::Failed, worker, error);
             Outcome::Cancelled {
-                reason: Reason::Unwanted,
-                history: run.history.with(failure),
+                reason: EndReason::Unwanted,
+                history: run.history.with_failure(failure),
             }
         }
-        Ending::Failed {
+        RunEnding::Failed {
             cause,
             error,
             advice,
             progressed,
         } => {
-            let failure = Failure::new(now, run.attempt(), cause, worker, error);
+            let failure = FailureRecord::new(now, run.attempt(), cause, worker, error);
             judge_failure(run, failure, advice, progressed, rules.retry, now, roll)
         }
     }
 }
 
-fn put_back(run: &Leased, at: Time) -> Outcome {
+fn release_run(run: &LeasedRun, at: Time) -> Outcome {
     if run.lost_leases > 0 && run.history.is_rerun() {
         Outcome::Reran {
             at,
@@ -421,41 +422,43 @@ fn put_back(run: &Leased, at: Time) -> Outcome {
 }
 
 fn judge_failure(
-    run: &Leased,
-    mut failure: Failure,
-    advice: Advice,
+    run: &LeasedRun,
+    mut failure: FailureRecord,
+    advice: FailureAdvice,
     progressed: bool,
     queue_policy: &RetryPolicy,
     now: Time,
-    roll: Roll,
+    roll: RandomDraw,
 ) -> Outcome {
-    let own_policy = run.terms.retry();
+    let own_policy = run.options.retry();
     let policy = own_policy.as_ref().unwrap_or(queue_policy);
     let dead = |reason, failure| Outcome::Dead {
         reason,
-        history: run.history.with(failure),
+        history: run.history.with_failure(failure),
     };
     let failures = if progressed { 1 } else { run.attempt() };
     let wait = match (
         advice,
         policy.next(failures, now.since(run.inserted_at), roll),
     ) {
-        (Advice::Discard, _) => {
+        (FailureAdvice::Discard, _) => {
             return Outcome::Cancelled {
-                reason: Reason::Discarded,
-                history: run.history.with(failure),
+                reason: EndReason::Discarded,
+                history: run.history.with_failure(failure),
             };
         }
-        (Advice::Dead, _) => return dead(Reason::Rejected, failure),
-        (_, Next::AttemptsExhausted) => return dead(Reason::AttemptsExhausted, failure),
-        (_, Next::TooOld) => return dead(Reason::MaxAge, failure),
-        (Advice::RetryAfter(wait), Next::In(_)) => wait.min(DELAY_MAX),
-        (Advice::Retry, Next::In(wait)) => wait,
+        (FailureAdvice::Dead, _) => return dead(EndReason::Rejected, failure),
+        (_, RetryDecision::AttemptsExhausted) => {
+            return dead(EndReason::AttemptsExhausted, failure);
+        }
+        (_, RetryDecision::TooOld) => return dead(EndReason::MaxAge, failure),
+        (FailureAdvice::RetryAfter(wait), RetryDecision::RetryAfter(_)) => wait.min(DELAY_MAX),
+        (FailureAdvice::Retry, RetryDecision::RetryAfter(wait)) => wait,
     };
     failure.retry_in = Some(wait);
     Outcome::Retry {
         at: now.after(wait),
-        history: run.history.with(failure),
+        history: run.history.with_failure(failure),
         anew: progressed,
     }
 }
@@ -463,18 +466,18 @@ fn judge_failure(
 /// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`]
 /// says. A crash does not spend an attempt; a job that keeps taking its workers with it is not
 /// given another one.
-pub fn judge_lost(run: &Leased, vanished: &Vanished, now: Time) -> Outcome {
-    let failure = Failure::lost(
+pub fn judge_lost(run: &LeasedRun, vanished: &LostLease, now: Time) -> Outcome {
+    let failure = FailureRecord::of_lost_lease(
         now,
         run.attempt(),
         &vanished.worker,
         vanished.lease.number,
         run.lease.job,
     );
-    let history = run.history.with(failure);
+    let history = run.history.with_failure(failure);
     if history.lost_since(now, LOST_WITHIN) >= LOST_LEASES_MAX {
         return Outcome::Dead {
-            reason: Reason::CrashedWorker,
+            reason: EndReason::CrashedWorker,
             history,
         };
     }
@@ -483,7 +486,7 @@ pub fn judge_lost(run: &Leased, vanished: &Vanished, now: Time) -> Outcome {
 
 /// Who held a job before its lease expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Vanished {
+pub struct LostLease {
     /// The worker that stopped beating.
     pub worker: WorkerName,
     /// The lease it lost.

@@ -9,28 +9,28 @@
 //! | lost | everything is forgotten, for others may have gone on from the last commit |
 //! | a batch ends in an older generation | it no longer counts, and is never committed |
 
-use crate::flow::Bounds;
-use crate::message::{Message, TopicPartition};
-use crate::partition::{Cutting, Generation, Partition, Turn};
-use crate::prefix::{Mark, Number};
-use crate::status::{PartitionStatus, Stopped};
-use crate::survey::Seen;
+use crate::flow::KafkaBounds;
+use crate::lag_monitor::PartitionOffsets;
+use crate::message::{KafkaMessage, TopicPartition};
+use crate::partition::{AssignmentGeneration, BatchCutting, FlowChange, KafkaPartition};
+use crate::prefix::{BatchNumber, CommitMark};
+use crate::status::{ConsumerStopReport, PartitionStatus};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// What the assignment goes by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) cutting: Cutting,
-    pub(crate) bounds: Bounds,
+pub(crate) struct AssignmentRules {
+    pub(crate) cutting: BatchCutting,
+    pub(crate) bounds: KafkaBounds,
     pub(crate) commit_every: Duration,
 }
 
 /// The partitions of this member.
-pub(crate) struct Assignment {
-    rules: Rules,
-    partitions: BTreeMap<TopicPartition, Partition>,
+pub(crate) struct PartitionAssignment {
+    rules: AssignmentRules,
+    partitions: BTreeMap<TopicPartition, KafkaPartition>,
     generations: u64,
     /// Records of all partitions that have arrived and are not committed.
     records: usize,
@@ -38,12 +38,12 @@ pub(crate) struct Assignment {
     bytes: usize,
     /// Batches with the sink, of any generation.
     batches_out: usize,
-    commits: Commits,
-    intake: Intake,
+    commits: CommitProgress,
+    intake: IntakeState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Intake {
+enum IntakeState {
     Open,
     Closed,
 }
@@ -51,45 +51,45 @@ enum Intake {
 /// The client starts partitions that are assigned anew only while no commit is under way; so there
 /// is one at most.
 #[derive(Default)]
-struct Commits {
+struct CommitProgress {
     /// Of partitions that are ours since before it was sent.
-    under_way: BTreeMap<TopicPartition, Mark>,
+    under_way: BTreeMap<TopicPartition, CommitMark>,
     sent: Option<Instant>,
     /// Refused if any part of the last one was.
-    last: Answer,
+    last: OffsetCommitResult,
 }
 
 /// Records for the sink.
-pub(crate) struct Batch {
-    pub(crate) ticket: Ticket,
-    pub(crate) messages: Vec<Message>,
+pub(crate) struct MessageBatch {
+    pub(crate) ticket: BatchTicket,
+    pub(crate) messages: Vec<KafkaMessage>,
 }
 
 /// Names a batch when it comes back from the sink.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct BatchTicket {
     pub(crate) place: TopicPartition,
     pub(crate) records: usize,
-    generation: Generation,
-    number: Number,
+    generation: AssignmentGeneration,
+    number: BatchNumber,
     bytes: usize,
 }
 
 /// How a batch came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    TakenIn,
-    GivenUp,
+pub(crate) enum SinkOutcome {
+    Accepted,
+    Abandoned,
 }
 
 /// How partitions went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Departure {
+pub(crate) enum ReleaseReason {
     Revoked,
     Lost,
 }
 
-impl fmt::Display for Departure {
+impl fmt::Display for ReleaseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Revoked => "revoked",
@@ -100,14 +100,14 @@ impl fmt::Display for Departure {
 
 /// An offset to commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Commit {
+pub(crate) struct OffsetCommit {
     pub(crate) place: TopicPartition,
     pub(crate) offset: i64,
 }
 
 /// What came of an offset that was to be committed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum OffsetCommitResult {
     #[default]
     Committed,
     Refused,
@@ -115,22 +115,22 @@ pub(crate) enum Answer {
 
 /// Whether another record can be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
+pub(crate) enum BufferRoom {
     Left,
     None,
 }
 
 /// What is to be done now.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct PollPlan {
     pub(crate) pause: Vec<TopicPartition>,
     pub(crate) resume: Vec<TopicPartition>,
-    pub(crate) batches: Vec<Batch>,
-    pub(crate) commits: Vec<Commit>,
+    pub(crate) batches: Vec<MessageBatch>,
+    pub(crate) commits: Vec<OffsetCommit>,
 }
 
-impl Assignment {
-    pub(crate) fn new(rules: Rules) -> Self {
+impl PartitionAssignment {
+    pub(crate) fn new(rules: AssignmentRules) -> Self {
         Self {
             rules,
             partitions: BTreeMap::new(),
@@ -138,8 +138,8 @@ impl Assignment {
             records: 0,
             bytes: 0,
             batches_out: 0,
-            commits: Commits::default(),
-            intake: Intake::Open,
+            commits: CommitProgress::default(),
+            intake: IntakeState::Open,
         }
     }
 
@@ -148,8 +148,10 @@ impl Assignment {
         for place in places {
             self.forget(&place);
             self.generations += 1;
-            self.partitions
-                .insert(place, Partition::new(Generation(self.generations)));
+            self.partitions.insert(
+                place,
+                KafkaPartition::new(AssignmentGeneration(self.generations)),
+            );
         }
     }
 
@@ -157,35 +159,35 @@ impl Assignment {
     pub(crate) fn release(
         &mut self,
         places: &[TopicPartition],
-        departure: Departure,
-    ) -> Vec<Commit> {
+        departure: ReleaseReason,
+    ) -> Vec<OffsetCommit> {
         let mut commits = Vec::new();
         for place in places {
             let mark = self
                 .forget(place)
                 .and_then(|partition| partition.prefix.mark());
             match departure {
-                Departure::Revoked => {
-                    commits.extend(mark.map(|mark| Commit {
+                ReleaseReason::Revoked => {
+                    commits.extend(mark.map(|mark| OffsetCommit {
                         place: place.clone(),
                         offset: mark.offset,
                     }));
                 }
-                Departure::Lost => {}
+                ReleaseReason::Lost => {}
             }
         }
         commits
     }
 
     /// Takes a record in. One of a partition that is not ours is dropped: its owner gets it too.
-    pub(crate) fn arrive(&mut self, message: Message, now: Instant) -> Room {
-        let place = message.place();
+    pub(crate) fn arrive(&mut self, message: KafkaMessage, now: Instant) -> BufferRoom {
+        let place = message.topic_partition();
         let Some(partition) = self
             .partitions
             .get_mut(&place)
-            .filter(|_| self.intake == Intake::Open)
+            .filter(|_| self.intake == IntakeState::Open)
         else {
-            return Room::Left;
+            return BufferRoom::Left;
         };
         self.records += 1;
         self.bytes += message.weight();
@@ -194,13 +196,17 @@ impl Assignment {
         let is_full = partition.records_waiting() >= bounds.partition_waiting
             || self.bytes >= bounds.bytes
             || self.records >= bounds.records;
-        if is_full { Room::None } else { Room::Left }
+        if is_full {
+            BufferRoom::None
+        } else {
+            BufferRoom::Left
+        }
     }
 
     /// What is to be done now. Whoever asks does it.
-    pub(crate) fn plan(&mut self, now: Instant) -> Plan {
-        let mut plan = Plan::default();
-        if self.intake == Intake::Open {
+    pub(crate) fn plan(&mut self, now: Instant) -> PollPlan {
+        let mut plan = PollPlan::default();
+        if self.intake == IntakeState::Open {
             self.plan_flow(&mut plan);
             self.plan_batches(&mut plan, now);
         }
@@ -209,28 +215,28 @@ impl Assignment {
     }
 
     /// A batch came back from the sink.
-    pub(crate) fn ended(&mut self, ticket: &Ticket, end: End) {
+    pub(crate) fn end_batch(&mut self, ticket: &BatchTicket, end: SinkOutcome) {
         self.bytes -= ticket.bytes;
         self.batches_out -= 1;
-        let Some(partition) = self.held(ticket) else {
+        let Some(partition) = self.owned_partition(ticket) else {
             return;
         };
-        partition.returned(ticket.number);
+        partition.mark_returned(ticket.number);
         match end {
-            End::TakenIn => partition.prefix.take_in(ticket.number),
-            End::GivenUp => {}
+            SinkOutcome::Accepted => partition.prefix.mark_accepted(ticket.number),
+            SinkOutcome::Abandoned => {}
         }
     }
 
     /// A try of a batch has failed.
-    pub(crate) fn failed(&mut self, ticket: &Ticket) {
-        if let Some(partition) = self.held(ticket) {
-            partition.failed(ticket.number);
+    pub(crate) fn mark_failed(&mut self, ticket: &BatchTicket) {
+        if let Some(partition) = self.owned_partition(ticket) {
+            partition.mark_failed(ticket.number);
         }
     }
 
     /// Whether a batch still counts.
-    pub(crate) fn holds(&self, ticket: &Ticket) -> bool {
+    pub(crate) fn is_owned(&self, ticket: &BatchTicket) -> bool {
         self.partitions
             .get(&ticket.place)
             .is_some_and(|partition| partition.generation == ticket.generation)
@@ -238,7 +244,7 @@ impl Assignment {
 
     /// Whether a commit is still ours to send: somebody else may have gone on from there, and must
     /// not be set back.
-    pub(crate) fn awaits(&self, commit: &Commit) -> bool {
+    pub(crate) fn awaits(&self, commit: &OffsetCommit) -> bool {
         self.commits
             .under_way
             .get(&commit.place)
@@ -246,31 +252,33 @@ impl Assignment {
     }
 
     /// The broker has answered a commit.
-    pub(crate) fn commit_answered(&mut self, commit: &Commit, answer: Answer) {
+    pub(crate) fn commit_answered(&mut self, commit: &OffsetCommit, answer: OffsetCommitResult) {
         if !self.awaits(commit) {
             return;
         }
         let mark = self.commits.under_way.remove(&commit.place);
-        if answer == Answer::Refused {
+        if answer == OffsetCommitResult::Refused {
             self.commits.last = answer;
         }
         let partition = self.partitions.get_mut(&commit.place);
-        if let (Answer::Committed, Some(mark), Some(partition)) = (answer, mark, partition) {
+        if let (OffsetCommitResult::Committed, Some(mark), Some(partition)) =
+            (answer, mark, partition)
+        {
             let before = partition.records();
-            partition.prefix.committed(mark.through);
+            partition.prefix.drop_committed(mark.through);
             self.records -= before - partition.records();
         }
     }
 
     /// Hands out nothing further, and forgets what was not handed out.
     pub(crate) fn close(&mut self) {
-        self.intake = Intake::Closed;
+        self.intake = IntakeState::Closed;
         self.bytes -= self
             .partitions
             .values_mut()
-            .map(Partition::drop_waiting)
+            .map(KafkaPartition::drop_waiting)
             .sum::<usize>();
-        self.records = self.partitions.values().map(Partition::records).sum();
+        self.records = self.partitions.values().map(KafkaPartition::records).sum();
     }
 
     /// Whether something is under way that a stop waits for.
@@ -292,25 +300,25 @@ impl Assignment {
     }
 
     /// What a stop leaves behind.
-    pub(crate) fn left_behind(&self) -> Stopped {
+    pub(crate) fn left_behind(&self) -> ConsumerStopReport {
         let unfinished = self
             .partitions
             .values()
-            .map(|partition| partition.prefix.records_out())
+            .map(|partition| partition.prefix.records_in_flight())
             .sum();
         let given_out: usize = self
             .partitions
             .values()
             .map(|partition| partition.prefix.records())
             .sum();
-        Stopped {
+        ConsumerStopReport {
             unfinished,
             uncommitted: given_out - unfinished,
         }
     }
 
     /// The partitions that are ours, each with its generation.
-    pub(crate) fn places(&self) -> Vec<(TopicPartition, Generation)> {
+    pub(crate) fn places(&self) -> Vec<(TopicPartition, AssignmentGeneration)> {
         self.partitions
             .iter()
             .map(|(place, partition)| (place.clone(), partition.generation))
@@ -318,56 +326,56 @@ impl Assignment {
     }
 
     /// Notes what the brokers say of a partition; tells whether it is still ours.
-    pub(crate) fn surveyed(
+    pub(crate) fn set_offsets(
         &mut self,
         place: &TopicPartition,
-        generation: Generation,
-        seen: Seen,
+        generation: AssignmentGeneration,
+        offsets: PartitionOffsets,
     ) -> bool {
         let partition = self
             .partitions
             .get_mut(place)
             .filter(|partition| partition.generation == generation);
         partition
-            .map(|partition| partition.seen = Some(seen))
+            .map(|partition| partition.offsets = Some(offsets))
             .is_some()
     }
 
     /// How each partition stands.
     pub(crate) fn status(&self) -> Vec<PartitionStatus> {
-        let status = |(place, partition): (&TopicPartition, &Partition)| PartitionStatus {
+        let status = |(place, partition): (&TopicPartition, &KafkaPartition)| PartitionStatus {
             place: place.clone(),
             flow: partition.flow(),
             records_waiting: partition.records_waiting(),
             records_uncommitted: partition.prefix.records(),
-            high_watermark: partition.seen.map(|seen| seen.high),
-            committed: partition.seen.and_then(|seen| seen.committed),
-            lag: partition.seen.map(|seen| seen.lag),
+            high_watermark: partition.offsets.map(|offsets| offsets.high),
+            committed: partition.offsets.and_then(|offsets| offsets.committed),
+            lag: partition.offsets.map(|offsets| offsets.lag),
         };
         self.partitions.iter().map(status).collect()
     }
 
-    fn plan_flow(&mut self, plan: &mut Plan) {
+    fn plan_flow(&mut self, plan: &mut PollPlan) {
         for (place, partition) in &mut self.partitions {
-            match partition.turn(self.records, self.bytes, &self.rules.bounds) {
-                Some(Turn::Pause) => plan.pause.push(place.clone()),
-                Some(Turn::Resume) => plan.resume.push(place.clone()),
+            match partition.change_flow(self.records, self.bytes, &self.rules.bounds) {
+                Some(FlowChange::Pause) => plan.pause.push(place.clone()),
+                Some(FlowChange::Resume) => plan.resume.push(place.clone()),
                 None => {}
             }
         }
     }
 
-    fn plan_batches(&mut self, plan: &mut Plan, now: Instant) {
+    fn plan_batches(&mut self, plan: &mut PollPlan, now: Instant) {
         for (place, partition) in &mut self.partitions {
             while let Some(cut) = partition.cut(&self.rules.cutting, now) {
-                let ticket = Ticket {
+                let ticket = BatchTicket {
                     place: place.clone(),
                     records: cut.messages.len(),
                     generation: partition.generation,
                     number: cut.number,
                     bytes: cut.bytes,
                 };
-                plan.batches.push(Batch {
+                plan.batches.push(MessageBatch {
                     ticket,
                     messages: cut.messages,
                 });
@@ -376,10 +384,10 @@ impl Assignment {
         self.batches_out += plan.batches.len();
     }
 
-    fn plan_commits(&mut self, now: Instant) -> Vec<Commit> {
+    fn plan_commits(&mut self, now: Instant) -> Vec<OffsetCommit> {
         let is_early =
             |sent: Instant| now.saturating_duration_since(sent) < self.rules.commit_every;
-        let must_wait = self.commits.last == Answer::Refused || !self.is_pressing();
+        let must_wait = self.commits.last == OffsetCommitResult::Refused || !self.is_pressing();
         if (must_wait && self.commits.sent.is_some_and(is_early))
             || !self.commits.under_way.is_empty()
         {
@@ -391,11 +399,11 @@ impl Assignment {
         self.commits.under_way = marks.collect();
         if !self.commits.under_way.is_empty() {
             self.commits.sent = Some(now);
-            self.commits.last = Answer::Committed;
+            self.commits.last = OffsetCommitResult::Committed;
         }
         let under_way = self.commits.under_way.iter();
         under_way
-            .map(|(place, mark)| Commit {
+            .map(|(place, mark)| OffsetCommit {
                 place: place.clone(),
                 offset: mark.offset,
             })
@@ -407,7 +415,7 @@ impl Assignment {
         let whole = self
             .partitions
             .values()
-            .map(|partition| partition.prefix.records_whole());
+            .map(|partition| partition.prefix.records_accepted());
         let (largest, sum) = whole.fold((0, 0), |(largest, sum), whole| {
             (whole.max(largest), sum + whole)
         });
@@ -415,12 +423,12 @@ impl Assignment {
             || sum >= self.rules.bounds.records.div_ceil(4)
     }
 
-    fn held(&mut self, ticket: &Ticket) -> Option<&mut Partition> {
+    fn owned_partition(&mut self, ticket: &BatchTicket) -> Option<&mut KafkaPartition> {
         let partition = self.partitions.get_mut(&ticket.place);
         partition.filter(|partition| partition.generation == ticket.generation)
     }
 
-    fn forget(&mut self, place: &TopicPartition) -> Option<Partition> {
+    fn forget(&mut self, place: &TopicPartition) -> Option<KafkaPartition> {
         self.commits.under_way.remove(place);
         let mut partition = self.partitions.remove(place)?;
         self.records -= partition.records();

@@ -1,9 +1,9 @@
 //! The client: how it is set up, and what its refusal to be set up means.
 
-use crate::context::Context;
+use crate::context::RebalanceHandler;
 use crate::limits::HEARTBEAT_MAX;
-use crate::settings::{Settings, Start};
-use crate::source::StartError;
+use crate::settings::{KafkaSettings, StartOffset};
+use crate::source::ConsumerStartError;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -12,22 +12,22 @@ use rdkafka::types::RDKafkaConfRes;
 
 /// A client that has subscribed. It connects by itself, and goes on trying.
 pub(crate) fn open(
-    settings: &Settings,
-    context: Context,
-) -> Result<BaseConsumer<Context>, StartError> {
-    let consumer: BaseConsumer<Context> = config(settings)
+    settings: &KafkaSettings,
+    context: RebalanceHandler,
+) -> Result<BaseConsumer<RebalanceHandler>, ConsumerStartError> {
+    let consumer: BaseConsumer<RebalanceHandler> = config(settings)
         .create_with_context(context)
-        .map_err(refused)?;
+        .map_err(start_error)?;
     let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
-    consumer.subscribe(&topics).map_err(refused)?;
+    consumer.subscribe(&topics).map_err(start_error)?;
     Ok(consumer)
 }
 
-fn config(settings: &Settings) -> ClientConfig {
+fn config(settings: &KafkaSettings) -> ClientConfig {
     let heartbeat = (settings.session_timeout / 3).min(HEARTBEAT_MAX);
     let start = match settings.start {
-        Start::Earliest => "earliest",
-        Start::Latest => "latest",
+        StartOffset::Earliest => "earliest",
+        StartOffset::Latest => "latest",
     };
     let mut config = ClientConfig::new();
     config.set_log_level(RDKafkaLogLevel::Info);
@@ -54,13 +54,13 @@ fn config(settings: &Settings) -> ClientConfig {
 }
 
 /// The client's own words may repeat the value of a property, and that may be a password.
-fn refused(error: KafkaError) -> StartError {
+fn start_error(error: KafkaError) -> ConsumerStartError {
     match error {
         KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, _, name, _) => {
-            StartError::UnknownProperty(name)
+            ConsumerStartError::UnknownProperty(name)
         }
-        KafkaError::ClientConfig(_, _, name, _) => StartError::BadProperty(name),
-        other => StartError::Client(other.to_string()),
+        KafkaError::ClientConfig(_, _, name, _) => ConsumerStartError::BadProperty(name),
+        other => ConsumerStartError::Client(other.to_string()),
     }
 }
 

@@ -1,27 +1,27 @@
 //! Sends commits and waits for the answers, on a thread of its own: the client tells what came of a
 //! commit only to who waits for it (rust-rdkafka #856), and the polling thread must not wait.
 
-use crate::assignment::{Answer, Commit};
-use crate::board::{Board, Part};
-use crate::context::Context;
+use crate::assignment::{OffsetCommit, OffsetCommitResult};
+use crate::consumer_state::{ConsumerPart, ConsumerState};
+use crate::context::RebalanceHandler;
 use crate::meters;
-use crate::places;
+use crate::topic_partitions;
 use rdkafka::Offset;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaResult;
 use std::sync::mpsc::Receiver;
 
 /// What the thread works with.
-pub(crate) struct Committer<'a> {
-    pub(crate) consumer: &'a BaseConsumer<Context>,
-    pub(crate) board: &'a Board,
+pub(crate) struct OffsetCommitter<'a> {
+    pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
+    pub(crate) state: &'a ConsumerState,
 }
 
-impl Committer<'_> {
+impl OffsetCommitter<'_> {
     /// Goes on until the other end of `orders` is dropped.
-    pub(crate) fn run(&self, orders: &Receiver<Vec<Commit>>) {
+    pub(crate) fn run(&self, orders: &Receiver<Vec<OffsetCommit>>) {
         for mut commits in orders {
-            commits.retain(|commit| self.board.assignment().awaits(commit));
+            commits.retain(|commit| self.state.assignment().awaits(commit));
             // One topic at a time: the client has one answer for all, and a topic that is gone must
             // not hold up another.
             for commits in commits.chunk_by(|one, next| one.place.topic == next.place.topic) {
@@ -30,21 +30,21 @@ impl Committer<'_> {
         }
     }
 
-    fn commit(&self, commits: &[Commit]) {
+    fn commit(&self, commits: &[OffsetCommit]) {
         let answer = match send(self.consumer, commits, CommitMode::Sync) {
-            Ok(()) => Answer::Committed,
+            Ok(()) => OffsetCommitResult::Committed,
             Err(error) => {
-                self.board.trouble(
-                    Part::Commit,
+                self.state.record_failure(
+                    ConsumerPart::Commit,
                     &format!("a commit was refused: {error}; it is sent again"),
                 );
-                Answer::Refused
+                OffsetCommitResult::Refused
             }
         };
         for commit in commits {
-            self.board.assignment().commit_answered(commit, answer);
-            if answer == Answer::Committed {
-                meters::committed(&commit.place);
+            self.state.assignment().commit_answered(commit, answer);
+            if answer == OffsetCommitResult::Committed {
+                meters::count_commit(&commit.place);
             }
         }
     }
@@ -52,8 +52,8 @@ impl Committer<'_> {
 
 /// Sends commits on their way, and waits for the answer if told to.
 pub(crate) fn send(
-    consumer: &BaseConsumer<Context>,
-    commits: &[Commit],
+    consumer: &BaseConsumer<RebalanceHandler>,
+    commits: &[OffsetCommit],
     mode: CommitMode,
 ) -> KafkaResult<()> {
     if commits.is_empty() {
@@ -62,5 +62,5 @@ pub(crate) fn send(
     let offsets = commits
         .iter()
         .map(|commit| (&commit.place, Offset::Offset(commit.offset)));
-    consumer.commit(&places::to_list_at(offsets)?, mode)
+    consumer.commit(&topic_partitions::to_list_at(offsets)?, mode)
 }

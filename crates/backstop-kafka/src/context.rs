@@ -2,12 +2,12 @@
 //!
 //! All of it runs on the polling thread, within a poll. Nothing here waits.
 
-use crate::assignment::Departure;
-use crate::board::{Board, Part};
+use crate::assignment::ReleaseReason;
 use crate::committer;
+use crate::consumer_state::{ConsumerPart, ConsumerState};
 use crate::message::TopicPartition;
 use crate::meters;
-use crate::places;
+use crate::topic_partitions;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
@@ -15,58 +15,62 @@ use rdkafka::error::KafkaError;
 use std::sync::Arc;
 
 /// The client's view of a source.
-pub(crate) struct Context {
-    pub(crate) board: Arc<Board>,
+pub(crate) struct RebalanceHandler {
+    pub(crate) state: Arc<ConsumerState>,
 }
 
-impl Context {
-    fn assigned(&self, places: Vec<TopicPartition>) {
+impl RebalanceHandler {
+    fn on_assign(&self, places: Vec<TopicPartition>) {
         tracing::info!(?places, "partitions assigned");
-        meters::assigned();
-        self.board.assignment().assign(places);
+        meters::count_assign();
+        self.state.assignment().assign(places);
     }
 
     /// The commit need not be waited for: the client sends it before it gives the partitions up,
     /// and does not rejoin the group, or leave it, until it has been answered or has timed out. Its
     /// log tells of a refusal.
-    fn released(&self, consumer: &BaseConsumer<Self>, places: &[TopicPartition]) {
+    fn on_release(&self, consumer: &BaseConsumer<Self>, places: &[TopicPartition]) {
         let departure = if consumer.assignment_lost() {
-            Departure::Lost
+            ReleaseReason::Lost
         } else {
-            Departure::Revoked
+            ReleaseReason::Revoked
         };
         tracing::info!(?places, %departure, "partitions gone");
-        meters::released(departure);
-        let commits = self.board.assignment().release(places, departure);
+        meters::count_release(departure);
+        let commits = self.state.assignment().release(places, departure);
         for place in places {
-            meters::lag(place, 0);
+            meters::record_lag(place, 0);
         }
         if let Err(error) = committer::send(consumer, &commits, CommitMode::Async) {
-            self.board.trouble(
-                Part::Commit,
+            self.state.record_failure(
+                ConsumerPart::Commit,
                 &format!("offsets of revoked partitions are not committed: {error}"),
             );
         }
     }
 }
 
-impl ConsumerContext for Context {
+impl ConsumerContext for RebalanceHandler {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
-            Rebalance::Assign(list) => self.assigned(places::from_list(list)),
-            Rebalance::Revoke(list) => self.released(consumer, &places::from_list(list)),
+            Rebalance::Assign(list) => self.on_assign(topic_partitions::from_list(list)),
+            Rebalance::Revoke(list) => {
+                self.on_release(consumer, &topic_partitions::from_list(list))
+            }
             Rebalance::Error(error) => {
-                self.board
-                    .trouble(Part::Client, &format!("a rebalance failed: {error}"));
+                self.state.record_failure(
+                    ConsumerPart::Client,
+                    &format!("a rebalance failed: {error}"),
+                );
             }
         }
     }
 }
 
-impl ClientContext for Context {
+impl ClientContext for RebalanceHandler {
     fn error(&self, error: KafkaError, reason: &str) {
-        self.board
-            .trouble(Part::Client, &format!("{error}: {reason}"));
+        self.state
+            .record_failure(ConsumerPart::Client, &format!("{error}: {reason}"));
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {

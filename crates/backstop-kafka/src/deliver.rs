@@ -1,45 +1,56 @@
 //! Brings one batch to the sink, however often that takes.
 
-use crate::assignment::Batch;
+use crate::assignment::MessageBatch;
 use crate::backoff;
-use crate::board::Board;
-use crate::message::Message;
-use crate::sink::{Sink, SinkError};
+use crate::consumer_state::ConsumerState;
+use crate::message::KafkaMessage;
+use crate::sink::{MessageSink, MessageSinkError};
 use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Tries until the batch is taken in, or no longer counts, or the source stops.
-pub(crate) async fn deliver(batch: Batch, sink: Arc<dyn Sink>, board: Arc<Board>) {
+pub(crate) async fn deliver(
+    batch: MessageBatch,
+    sink: Arc<dyn MessageSink>,
+    state: Arc<ConsumerState>,
+) {
     tokio::select! {
-        () = insist(&batch, &*sink, &board) => {}
-        () = board.abandoned.cancelled() => board.given_up(&batch.ticket),
+        () = deliver_until_accepted(&batch, &*sink, &state) => {}
+        () = state.abandoned.cancelled() => state.mark_abandoned(&batch.ticket),
     }
 }
 
-async fn insist(batch: &Batch, sink: &dyn Sink, board: &Board) {
+async fn deliver_until_accepted(
+    batch: &MessageBatch,
+    sink: &dyn MessageSink,
+    state: &ConsumerState,
+) {
     let mut failures = 0_u32;
     while let Err(error) = attempt(sink, batch.messages.clone()).await {
         failures = failures.saturating_add(1);
-        board.failed(&batch.ticket, &error);
+        state.mark_failed(&batch.ticket, &error);
         tokio::select! {
             () = tokio::time::sleep(backoff::wait(failures, rand::random())) => {}
-            () = board.stopping.cancelled() => {}
+            () = state.stopping.cancelled() => {}
         }
         // A batch of a former generation belongs to somebody else by now.
-        if board.stopping.is_cancelled() || !board.assignment().holds(&batch.ticket) {
-            return board.given_up(&batch.ticket);
+        if state.stopping.is_cancelled() || !state.assignment().is_owned(&batch.ticket) {
+            return state.mark_abandoned(&batch.ticket);
         }
     }
-    board.taken_in(&batch.ticket);
+    state.mark_accepted(&batch.ticket);
 }
 
 /// A sink that panics has not taken anything in.
-async fn attempt(sink: &dyn Sink, messages: Vec<Message>) -> Result<(), SinkError> {
+async fn attempt(
+    sink: &dyn MessageSink,
+    messages: Vec<KafkaMessage>,
+) -> Result<(), MessageSinkError> {
     let call = AssertUnwindSafe(sink.take_in(messages)).catch_unwind();
     call.await.unwrap_or_else(|panic| {
-        Err(SinkError::new(format!(
+        Err(MessageSinkError::new(format!(
             "the sink panicked: {}",
             text(&*panic)
         )))

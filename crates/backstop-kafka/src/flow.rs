@@ -14,7 +14,7 @@
 
 /// Whether records of a partition are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
+pub enum KafkaFlow {
     /// They are.
     Flowing,
     /// Not until some of those that have arrived are on their way.
@@ -25,7 +25,7 @@ pub enum Flow {
 
 /// What is in hand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct KafkaLoad {
     /// Batches of the partition whose last try failed.
     pub(crate) failing: usize,
     /// Records of the partition that were not given out.
@@ -38,24 +38,24 @@ pub(crate) struct Load {
 
 /// What may be in hand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct KafkaBounds {
     pub(crate) partition_waiting: usize,
     pub(crate) records: usize,
     pub(crate) bytes: usize,
 }
 
 /// What becomes of a partition.
-pub(crate) fn decide(was: Flow, load: &Load, bounds: &Bounds) -> Flow {
+pub(crate) fn decide(was: KafkaFlow, load: &KafkaLoad, bounds: &KafkaBounds) -> KafkaFlow {
     let over = |share: usize| {
         load.partition_waiting >= bounds.partition_waiting.div_ceil(share)
             || load.records >= bounds.records.div_ceil(share)
             || load.bytes >= bounds.bytes.div_ceil(share)
     };
     match was {
-        _ if load.failing > 0 => Flow::Failing,
-        Flow::Flowing if over(1) => Flow::Full,
-        Flow::Full | Flow::Failing if over(2) => Flow::Full,
-        Flow::Flowing | Flow::Full | Flow::Failing => Flow::Flowing,
+        _ if load.failing > 0 => KafkaFlow::Failing,
+        KafkaFlow::Flowing if over(1) => KafkaFlow::Full,
+        KafkaFlow::Full | KafkaFlow::Failing if over(2) => KafkaFlow::Full,
+        KafkaFlow::Flowing | KafkaFlow::Full | KafkaFlow::Failing => KafkaFlow::Flowing,
     }
 }
 

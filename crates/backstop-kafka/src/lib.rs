@@ -1,8 +1,8 @@
 //! A consumer group of Kafka as a source of records.
 //!
-//! Records go to a [`Sink`] in batches, partitions in parallel. What the sink has taken in is
+//! Records go to a [`MessageSink`] in batches, partitions in parallel. What the sink has taken in is
 //! committed, and nothing else: a crash, a rebalance or an outage may bring a record twice, never
-//! lose one. How many come twice is bounded by [`Settings::partition_uncommitted_max`], for each
+//! lose one. How many come twice is bounded by [`KafkaSettings::partition_uncommitted_max`], for each
 //! partition and each time it changes hands without a farewell.
 //!
 //! Knows Kafka and the sink's answer. Does not know what a record says, and keeps nothing of its
@@ -10,23 +10,23 @@
 //!
 //! ```no_run
 //! use async_trait::async_trait;
-//! use backstop_kafka::{Message, Settings, Sink, SinkError, Source};
+//! use backstop_kafka::{KafkaMessage, KafkaSettings, MessageSink, MessageSinkError, KafkaConsumer};
 //! use std::sync::Arc;
 //!
 //! struct Print;
 //!
 //! #[async_trait]
-//! impl Sink for Print {
-//!     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
+//! impl MessageSink for Print {
+//!     async fn take_in(&self, batch: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
 //!         println!("{} records of partition {}", batch.len(), batch[0].partition);
 //!         Ok(())
 //!     }
 //! }
 //!
-//! # async fn example() -> Result<(), backstop_kafka::StartError> {
-//! let mut settings = Settings::new("localhost:9092", ["orders"], "billing");
+//! # async fn example() -> Result<(), backstop_kafka::ConsumerStartError> {
+//! let mut settings = KafkaSettings::new("localhost:9092", ["orders"], "billing");
 //! settings.properties.set("security.protocol", "sasl_plaintext");
-//! let source = Source::start(&settings, Arc::new(Print))?;
+//! let source = KafkaConsumer::start(&settings, Arc::new(Print))?;
 //! // … until it is time to go:
 //! let left_behind = source.stop().await;
 //! assert_eq!(left_behind.unfinished, 0);
@@ -67,18 +67,18 @@
 
 mod assignment;
 mod backoff;
-mod board;
 mod client;
 mod committer;
+mod consumer_state;
+mod consumer_thread;
 mod context;
 mod deliver;
 mod flow;
-mod life;
+mod lag_monitor;
 mod limits;
 mod message;
 mod meters;
 mod partition;
-mod places;
 mod poller;
 mod prefix;
 mod settings;
@@ -86,12 +86,14 @@ mod sink;
 mod source;
 mod status;
 mod stream;
-mod survey;
+mod topic_partitions;
 
-pub use flow::Flow;
-pub use message::{Message, TopicPartition};
-pub use settings::{Properties, Settings, SettingsError, Start};
-pub use sink::{Sink, SinkError};
-pub use source::{Running, Source, StartError};
-pub use status::{PartitionStatus, Phase, Status, Stopped, Trouble};
+pub use flow::KafkaFlow;
+pub use message::{KafkaMessage, TopicPartition};
+pub use settings::{KafkaProperties, KafkaSettings, KafkaSettingsError, StartOffset};
+pub use sink::{MessageSink, MessageSinkError};
+pub use source::{ConsumerStartError, KafkaConsumer, RunningConsumer};
+pub use status::{
+    ConsumerFailure, ConsumerPhase, ConsumerStatus, ConsumerStopReport, PartitionStatus,
+};
 pub use stream::StreamSink;

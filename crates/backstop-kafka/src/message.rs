@@ -25,7 +25,7 @@ impl fmt::Display for TopicPartition {
 /// A record. Topic, partition and offset name it: whoever sees the same three again sees the same
 /// record again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
+pub struct KafkaMessage {
     /// Where it came from.
     pub topic: Arc<str>,
     /// The partition of the topic.
@@ -40,9 +40,9 @@ pub struct Message {
     pub timestamp_ms: Option<i64>,
 }
 
-impl Message {
+impl KafkaMessage {
     /// The partition it belongs to.
-    pub fn place(&self) -> TopicPartition {
+    pub fn topic_partition(&self) -> TopicPartition {
         TopicPartition {
             topic: Arc::clone(&self.topic),
             partition: self.partition,

@@ -1,7 +1,7 @@
 //! The metrics; their names are listed at the head of the crate.
 
-use crate::assignment::Departure;
-use crate::board::Part;
+use crate::assignment::ReleaseReason;
+use crate::consumer_state::ConsumerPart;
 use crate::message::TopicPartition;
 
 pub(crate) fn describe() {
@@ -29,34 +29,34 @@ pub(crate) fn describe() {
     clippy::cast_precision_loss,
     reason = "nobody tells lags of more than 2^53 apart"
 )]
-pub(crate) fn lag(place: &TopicPartition, lag: u64) {
+pub(crate) fn record_lag(place: &TopicPartition, record_lag: u64) {
     let labels = [
         ("topic", place.topic.to_string()),
         ("partition", place.partition.to_string()),
     ];
-    metrics::gauge!("backstop_kafka_lag", &labels).set(lag as f64);
+    metrics::gauge!("backstop_kafka_lag", &labels).set(record_lag as f64);
 }
 
-pub(crate) fn taken_in(place: &TopicPartition, records: usize) {
+pub(crate) fn count_accepted(place: &TopicPartition, records: usize) {
     let labels = [("topic", place.topic.to_string())];
     metrics::counter!("backstop_kafka_records_total", &labels).increment(records as u64);
     metrics::counter!("backstop_kafka_batches_total", &labels).increment(1);
 }
 
-pub(crate) fn committed(place: &TopicPartition) {
+pub(crate) fn count_commit(place: &TopicPartition) {
     metrics::counter!("backstop_kafka_commits_total", "topic" => place.topic.to_string())
         .increment(1);
 }
 
-pub(crate) fn assigned() {
+pub(crate) fn count_assign() {
     metrics::counter!("backstop_kafka_rebalances_total", "change" => "assigned").increment(1);
 }
 
-pub(crate) fn released(departure: Departure) {
+pub(crate) fn count_release(departure: ReleaseReason) {
     metrics::counter!("backstop_kafka_rebalances_total", "change" => departure.to_string())
         .increment(1);
 }
 
-pub(crate) fn failed(part: Part) {
+pub(crate) fn count_failure(part: ConsumerPart) {
     metrics::counter!("backstop_kafka_failures_total", "part" => part.to_string()).increment(1);
 }

@@ -3,21 +3,21 @@
 //!
 //! Decides when a batch is cut and whether records flow. Knows nothing of other partitions.
 
-use crate::flow::{self, Bounds, Flow, Load};
-use crate::message::Message;
-use crate::prefix::{Number, Prefix};
-use crate::survey::Seen;
+use crate::flow::{self, KafkaBounds, KafkaFlow, KafkaLoad};
+use crate::lag_monitor::PartitionOffsets;
+use crate::message::KafkaMessage;
+use crate::prefix::{AcceptedPrefix, BatchNumber};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Tells one assignment of a partition from all others. What was given out in one never counts in
 /// another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Generation(pub(crate) u64);
+pub(crate) struct AssignmentGeneration(pub(crate) u64);
 
 /// When a batch is cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cutting {
+pub(crate) struct BatchCutting {
     pub(crate) records_max: usize,
     pub(crate) bytes_max: usize,
     /// How long a record waits for company.
@@ -29,83 +29,83 @@ pub(crate) struct Cutting {
 }
 
 /// Records cut off to be given to the sink.
-pub(crate) struct Cut {
-    pub(crate) number: Number,
-    pub(crate) messages: Vec<Message>,
+pub(crate) struct CutBatch {
+    pub(crate) number: BatchNumber,
+    pub(crate) messages: Vec<KafkaMessage>,
     pub(crate) bytes: usize,
 }
 
 /// A partition that is ours.
-pub(crate) struct Partition {
-    pub(crate) generation: Generation,
-    pub(crate) prefix: Prefix,
+pub(crate) struct KafkaPartition {
+    pub(crate) generation: AssignmentGeneration,
+    pub(crate) prefix: AcceptedPrefix,
     /// What the brokers said last.
-    pub(crate) seen: Option<Seen>,
-    waiting: VecDeque<Waiting>,
-    out: BTreeSet<Number>,
-    failing: BTreeSet<Number>,
-    told: Told,
+    pub(crate) offsets: Option<PartitionOffsets>,
+    waiting: VecDeque<BufferedMessage>,
+    in_flight: BTreeSet<BatchNumber>,
+    failing: BTreeSet<BatchNumber>,
+    client_flow: ClientFlow,
 }
 
-struct Waiting {
+struct BufferedMessage {
     since: Instant,
-    message: Message,
+    message: KafkaMessage,
 }
 
 /// What the client was told about the partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
+enum ClientFlow {
     /// Nothing in this assignment. The client may still hold to a pause of an earlier one.
-    Nothing,
-    This(Flow),
+    Unset,
+    Set(KafkaFlow),
 }
 
 /// What to tell the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum FlowChange {
     Pause,
     Resume,
 }
 
-impl Partition {
-    pub(crate) fn new(generation: Generation) -> Self {
+impl KafkaPartition {
+    pub(crate) fn new(generation: AssignmentGeneration) -> Self {
         Self {
             generation,
-            prefix: Prefix::default(),
-            seen: None,
+            prefix: AcceptedPrefix::default(),
+            offsets: None,
             waiting: VecDeque::new(),
-            out: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             failing: BTreeSet::new(),
-            told: Told::Nothing,
+            client_flow: ClientFlow::Unset,
         }
     }
 
-    pub(crate) fn arrive(&mut self, message: Message, now: Instant) {
-        self.waiting.push_back(Waiting {
+    pub(crate) fn arrive(&mut self, message: KafkaMessage, now: Instant) {
+        self.waiting.push_back(BufferedMessage {
             since: now,
             message,
         });
     }
 
     /// The next batch, if it is time for one and the sink has room.
-    pub(crate) fn cut(&mut self, cutting: &Cutting, now: Instant) -> Option<Cut> {
-        let count = self.fitting(cutting);
+    pub(crate) fn cut(&mut self, cutting: &BatchCutting, now: Instant) -> Option<CutBatch> {
+        let count = self.next_batch_len(cutting);
         let has_room = self.failing.is_empty()
-            && self.out.len() < cutting.batches_max
+            && self.in_flight.len() < cutting.batches_max
             && self.prefix.records() + count <= cutting.uncommitted_max;
         if !has_room || !self.is_ripe(count, cutting, now) {
             return None;
         }
-        let messages: Vec<Message> = self
+        let messages: Vec<KafkaMessage> = self
             .waiting
             .drain(..count)
             .map(|waiting| waiting.message)
             .collect();
         let end = messages.last()?.offset + 1;
-        let number = self.prefix.give(end, messages.len());
-        self.out.insert(number);
-        let bytes = messages.iter().map(Message::weight).sum();
-        Some(Cut {
+        let number = self.prefix.push(end, messages.len());
+        self.in_flight.insert(number);
+        let bytes = messages.iter().map(KafkaMessage::weight).sum();
+        Some(CutBatch {
             number,
             messages,
             bytes,
@@ -113,42 +113,49 @@ impl Partition {
     }
 
     /// Notes that a try of a batch has failed.
-    pub(crate) fn failed(&mut self, number: Number) {
+    pub(crate) fn mark_failed(&mut self, number: BatchNumber) {
         self.failing.insert(number);
     }
 
     /// Notes that a batch is no longer with the sink.
-    pub(crate) fn returned(&mut self, number: Number) {
-        self.out.remove(&number);
+    pub(crate) fn mark_returned(&mut self, number: BatchNumber) {
+        self.in_flight.remove(&number);
         self.failing.remove(&number);
     }
 
     /// What to tell the client, if it is something else than last time.
-    pub(crate) fn turn(&mut self, records: usize, bytes: usize, bounds: &Bounds) -> Option<Turn> {
-        let load = Load {
+    pub(crate) fn change_flow(
+        &mut self,
+        records: usize,
+        bytes: usize,
+        bounds: &KafkaBounds,
+    ) -> Option<FlowChange> {
+        let load = KafkaLoad {
             failing: self.failing.len(),
             partition_waiting: self.records_waiting(),
             records,
             bytes,
         };
         let flow = flow::decide(self.flow(), &load, bounds);
-        let turn = match (self.told, flow) {
-            (Told::Nothing | Told::This(Flow::Full | Flow::Failing), Flow::Flowing) => {
-                Some(Turn::Resume)
-            }
-            (Told::Nothing | Told::This(Flow::Flowing), Flow::Full | Flow::Failing) => {
-                Some(Turn::Pause)
-            }
-            (Told::This(_), _) => None,
+        let change = match (self.client_flow, flow) {
+            (
+                ClientFlow::Unset | ClientFlow::Set(KafkaFlow::Full | KafkaFlow::Failing),
+                KafkaFlow::Flowing,
+            ) => Some(FlowChange::Resume),
+            (
+                ClientFlow::Unset | ClientFlow::Set(KafkaFlow::Flowing),
+                KafkaFlow::Full | KafkaFlow::Failing,
+            ) => Some(FlowChange::Pause),
+            (ClientFlow::Set(_), _) => None,
         };
-        self.told = Told::This(flow);
-        turn
+        self.client_flow = ClientFlow::Set(flow);
+        change
     }
 
-    pub(crate) fn flow(&self) -> Flow {
-        match self.told {
-            Told::Nothing => Flow::Flowing,
-            Told::This(flow) => flow,
+    pub(crate) fn flow(&self) -> KafkaFlow {
+        match self.client_flow {
+            ClientFlow::Unset => KafkaFlow::Flowing,
+            ClientFlow::Set(flow) => flow,
         }
     }
 
@@ -171,18 +178,18 @@ impl Partition {
     }
 
     /// Full, waited long enough, or nothing more will come for now.
-    fn is_ripe(&self, count: usize, cutting: &Cutting, now: Instant) -> bool {
+    fn is_ripe(&self, count: usize, cutting: &BatchCutting, now: Instant) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
         };
         count == cutting.records_max
             || count < self.waiting.len()
             || now.saturating_duration_since(first.since) >= cutting.wait
-            || self.flow() != Flow::Flowing
+            || self.flow() != KafkaFlow::Flowing
     }
 
     /// How many of those that wait make one batch: at least one, however large it is.
-    fn fitting(&self, cutting: &Cutting) -> usize {
+    fn next_batch_len(&self, cutting: &BatchCutting) -> usize {
         let weights = self.waiting.iter().map(|waiting| waiting.message.weight());
         let sums = weights.scan(0_usize, |sum, weight| {
             *sum += weight;

@@ -1,14 +1,14 @@
 //! The polling thread: does what the assignment plans, and polls, so that the group never takes
 //! this member for dead while the sink works.
 
-use crate::assignment::{Commit, Plan, Room};
-use crate::board::{Board, Part};
-use crate::context::Context;
+use crate::assignment::{BufferRoom, OffsetCommit, PollPlan};
+use crate::consumer_state::{ConsumerPart, ConsumerState};
+use crate::context::RebalanceHandler;
 use crate::deliver::deliver;
 use crate::limits::{POLL_BUSY, POLL_IDLE, POLL_RECORDS_MAX};
-use crate::message::Message;
-use crate::places;
-use crate::sink::Sink;
+use crate::message::KafkaMessage;
+use crate::sink::MessageSink;
+use crate::topic_partitions;
 use bytes::Bytes;
 use rdkafka::Message as _;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -20,29 +20,29 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// What the thread works with.
-pub(crate) struct Poller<'a> {
-    pub(crate) consumer: &'a BaseConsumer<Context>,
-    pub(crate) board: &'a Arc<Board>,
-    pub(crate) sink: &'a Arc<dyn Sink>,
+pub(crate) struct ConsumerPoller<'a> {
+    pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
+    pub(crate) state: &'a Arc<ConsumerState>,
+    pub(crate) sink: &'a Arc<dyn MessageSink>,
     /// Where the sink runs.
     pub(crate) runtime: &'a Handle,
     pub(crate) topics: &'a [Arc<str>],
     /// To the committer.
-    pub(crate) commits: Sender<Vec<Commit>>,
+    pub(crate) commits: Sender<Vec<OffsetCommit>>,
 }
 
 /// What a poll came to.
-enum Polled {
-    Record(Room),
+enum KafkaPollResult {
+    Record(BufferRoom),
     Nothing,
     /// The client cannot go on.
     Fatal(String),
 }
 
-impl Poller<'_> {
+impl ConsumerPoller<'_> {
     /// Works until the source stops, or until the client cannot go on; then tells why.
     pub(crate) fn work(&self) -> Result<(), String> {
-        while !self.board.stopping.is_cancelled() {
+        while !self.state.stopping.is_cancelled() {
             self.round()?;
         }
         Ok(())
@@ -50,37 +50,39 @@ impl Poller<'_> {
 
     /// Waits for what is with the sink, and for commits, until the deadline.
     pub(crate) fn finish(&self, deadline: Instant) {
-        self.board.assignment().close();
-        let ours = self.board.assignment().places();
-        self.note(
-            self.consumer
-                .pause(&places::to_list(ours.iter().map(|(place, _)| place))),
-        );
-        while self.board.assignment().is_unsettled() && Instant::now() < deadline {
+        self.state.assignment().close();
+        let ours = self.state.assignment().places();
+        self.record_error(self.consumer.pause(&topic_partitions::to_list(
+            ours.iter().map(|(place, _)| place),
+        )));
+        while self.state.assignment().is_unsettled() && Instant::now() < deadline {
             if let Err(fatal) = self.round() {
-                return self.board.trouble(Part::Client, &fatal);
+                return self.state.record_failure(ConsumerPart::Client, &fatal);
             }
         }
     }
 
     fn round(&self) -> Result<(), String> {
-        let plan = self.board.assignment().plan(Instant::now());
+        let plan = self.state.assignment().plan(Instant::now());
         self.carry_out(plan)?;
         self.receive()
     }
 
-    fn carry_out(&self, plan: Plan) -> Result<(), String> {
+    fn carry_out(&self, plan: PollPlan) -> Result<(), String> {
         if !plan.pause.is_empty() {
-            self.note(self.consumer.pause(&places::to_list(&plan.pause)));
+            self.record_error(self.consumer.pause(&topic_partitions::to_list(&plan.pause)));
         }
         if !plan.resume.is_empty() {
-            self.note(self.consumer.resume(&places::to_list(&plan.resume)));
+            self.record_error(
+                self.consumer
+                    .resume(&topic_partitions::to_list(&plan.resume)),
+            );
         }
         for batch in plan.batches {
             self.runtime.spawn(deliver(
                 batch,
                 Arc::clone(self.sink),
-                Arc::clone(self.board),
+                Arc::clone(self.state),
             ));
         }
         if !plan.commits.is_empty() {
@@ -93,39 +95,39 @@ impl Poller<'_> {
 
     /// Takes what has come, within bounds, and waits a little if nothing has.
     fn receive(&self) -> Result<(), String> {
-        let mut wait = if self.board.assignment().is_busy() {
+        let mut wait = if self.state.assignment().is_busy() {
             POLL_BUSY
         } else {
             POLL_IDLE
         };
         for _ in 0..POLL_RECORDS_MAX {
             match self.poll(wait) {
-                Polled::Record(Room::Left) => wait = Duration::ZERO,
-                Polled::Record(Room::None) | Polled::Nothing => break,
-                Polled::Fatal(why) => return Err(why),
+                KafkaPollResult::Record(BufferRoom::Left) => wait = Duration::ZERO,
+                KafkaPollResult::Record(BufferRoom::None) | KafkaPollResult::Nothing => break,
+                KafkaPollResult::Fatal(why) => return Err(why),
             }
         }
         Ok(())
     }
 
-    fn poll(&self, wait: Duration) -> Polled {
+    fn poll(&self, wait: Duration) -> KafkaPollResult {
         match self.consumer.poll(wait) {
             Some(Ok(record)) => {
                 let message = self.message(&record);
-                Polled::Record(self.board.assignment().arrive(message, Instant::now()))
+                KafkaPollResult::Record(self.state.assignment().arrive(message, Instant::now()))
             }
             Some(Err(error @ KafkaError::MessageConsumptionFatal(_))) => {
-                Polled::Fatal(error.to_string())
+                KafkaPollResult::Fatal(error.to_string())
             }
             // The context has noted it; the client tries again by itself.
-            Some(Err(_)) | None => Polled::Nothing,
+            Some(Err(_)) | None => KafkaPollResult::Nothing,
         }
     }
 
-    fn message(&self, record: &BorrowedMessage<'_>) -> Message {
-        let known = self.topics.iter().find(|topic| &***topic == record.topic());
-        Message {
-            topic: known.map_or_else(|| record.topic().into(), Arc::clone),
+    fn message(&self, record: &BorrowedMessage<'_>) -> KafkaMessage {
+        let shared_topic = self.topics.iter().find(|topic| &***topic == record.topic());
+        KafkaMessage {
+            topic: shared_topic.map_or_else(|| record.topic().into(), Arc::clone),
             partition: record.partition(),
             offset: record.offset(),
             key: record.key().map(Bytes::copy_from_slice),
@@ -134,9 +136,10 @@ impl Poller<'_> {
         }
     }
 
-    fn note(&self, result: KafkaResult<()>) {
+    fn record_error(&self, result: KafkaResult<()>) {
         if let Err(error) = result {
-            self.board.trouble(Part::Client, &error.to_string());
+            self.state
+                .record_failure(ConsumerPart::Client, &error.to_string());
         }
     }
 }

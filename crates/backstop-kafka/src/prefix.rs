@@ -16,94 +16,94 @@ use std::collections::VecDeque;
 
 /// The batches of one partition that are not committed.
 #[derive(Default, Debug)]
-pub(crate) struct Prefix {
-    pieces: VecDeque<Piece>,
+pub(crate) struct AcceptedPrefix {
+    pieces: VecDeque<PrefixBatch>,
     /// The number of the first piece.
     first: u64,
     /// So many of the first pieces have been taken in.
-    whole: usize,
-    records_whole: usize,
+    accepted: usize,
+    records_accepted: usize,
     records: usize,
 }
 
 /// The number of a batch in its assignment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Number(u64);
+pub(crate) struct BatchNumber(u64);
 
 /// Something to commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CommitMark {
     /// The last batch it covers.
-    pub(crate) through: Number,
+    pub(crate) through: BatchNumber,
     /// The offset after that batch's last record.
     pub(crate) offset: i64,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct PrefixBatch {
     end: i64,
     records: usize,
-    state: State,
+    state: PrefixBatchState,
 }
 
 #[derive(PartialEq, Eq, Debug)]
-enum State {
-    GivenOut,
-    TakenIn,
+enum PrefixBatchState {
+    InFlight,
+    Accepted,
 }
 
-impl Prefix {
+impl AcceptedPrefix {
     /// Notes a batch that ends before the offset `end`.
-    pub(crate) fn give(&mut self, end: i64, records: usize) -> Number {
-        let number = Number(self.first + self.pieces.len() as u64);
-        self.pieces.push_back(Piece {
+    pub(crate) fn push(&mut self, end: i64, records: usize) -> BatchNumber {
+        let number = BatchNumber(self.first + self.pieces.len() as u64);
+        self.pieces.push_back(PrefixBatch {
             end,
             records,
-            state: State::GivenOut,
+            state: PrefixBatchState::InFlight,
         });
         self.records += records;
         number
     }
 
     /// Notes that a batch has been taken in.
-    pub(crate) fn take_in(&mut self, number: Number) {
+    pub(crate) fn mark_accepted(&mut self, number: BatchNumber) {
         if let Some(piece) = self
             .position(number)
             .and_then(|position| self.pieces.get_mut(position))
         {
-            piece.state = State::TakenIn;
+            piece.state = PrefixBatchState::Accepted;
         }
         while let Some(piece) = self
             .pieces
-            .get(self.whole)
-            .filter(|piece| piece.state == State::TakenIn)
+            .get(self.accepted)
+            .filter(|piece| piece.state == PrefixBatchState::Accepted)
         {
-            self.records_whole += piece.records;
-            self.whole += 1;
+            self.records_accepted += piece.records;
+            self.accepted += 1;
         }
     }
 
     /// What may be committed and is not.
-    pub(crate) fn mark(&self) -> Option<Mark> {
-        let last = self.whole.checked_sub(1)?;
-        let through = Number(self.first + last as u64);
-        self.pieces.get(last).map(|piece| Mark {
+    pub(crate) fn mark(&self) -> Option<CommitMark> {
+        let last = self.accepted.checked_sub(1)?;
+        let through = BatchNumber(self.first + last as u64);
+        self.pieces.get(last).map(|piece| CommitMark {
             through,
             offset: piece.end,
         })
     }
 
     /// Forgets what has been committed.
-    pub(crate) fn committed(&mut self, through: Number) {
-        while self.whole > 0 && self.first <= through.0 {
+    pub(crate) fn drop_committed(&mut self, through: BatchNumber) {
+        while self.accepted > 0 && self.first <= through.0 {
             let piece = self
                 .pieces
                 .pop_front()
                 .expect("the whole ones are among the pieces");
             self.records -= piece.records;
-            self.records_whole -= piece.records;
+            self.records_accepted -= piece.records;
             self.first += 1;
-            self.whole -= 1;
+            self.accepted -= 1;
         }
     }
 
@@ -113,20 +113,20 @@ impl Prefix {
     }
 
     /// Of those, the ones that may be committed.
-    pub(crate) fn records_whole(&self) -> usize {
-        self.records_whole
+    pub(crate) fn records_accepted(&self) -> usize {
+        self.records_accepted
     }
 
     /// Of all that were given out, the ones that the sink has not taken in.
-    pub(crate) fn records_out(&self) -> usize {
+    pub(crate) fn records_in_flight(&self) -> usize {
         let out = self
             .pieces
             .iter()
-            .filter(|piece| piece.state == State::GivenOut);
+            .filter(|piece| piece.state == PrefixBatchState::InFlight);
         out.map(|piece| piece.records).sum()
     }
 
-    fn position(&self, number: Number) -> Option<usize> {
+    fn position(&self, number: BatchNumber) -> Option<usize> {
         number
             .0
             .checked_sub(self.first)

@@ -2,20 +2,20 @@
 
 mod properties;
 
-pub use properties::Properties;
+pub use properties::KafkaProperties;
 
-use crate::assignment::Rules;
-use crate::flow::Bounds;
+use crate::assignment::AssignmentRules;
+use crate::flow::KafkaBounds;
 use crate::limits;
-use crate::partition::Cutting;
+use crate::partition::BatchCutting;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a source is told. Made with [`Settings::new`]; the fields may then be changed.
+/// What a source is told. Made with [`KafkaSettings::new`]; the fields may then be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct KafkaSettings {
     /// Where the brokers are: `host:port`, several with commas between.
     pub brokers: String,
     /// The topics to read.
@@ -23,9 +23,9 @@ pub struct Settings {
     /// The group whose members share the partitions.
     pub group: String,
     /// Further properties of librdkafka, such as those of TLS and SASL.
-    pub properties: Properties,
+    pub properties: KafkaProperties,
     /// Where a group begins that has committed nothing.
-    pub start: Start,
+    pub start: StartOffset,
     /// Records of one batch at most.
     pub batch_records_max: usize,
     /// Bytes of one batch at most; a record that is larger comes alone.
@@ -60,7 +60,7 @@ pub struct Settings {
 
 /// Where a group begins that has committed nothing, or whose offset the broker no longer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub enum StartOffset {
     /// With the oldest record there is.
     Earliest,
     /// With the first record that comes after joining. Until the first commit of a partition, a
@@ -71,7 +71,7 @@ pub enum Start {
 /// Why settings cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SettingsError {
+pub enum KafkaSettingsError {
     /// Something is missing.
     #[error("`{0}` is empty; say at least one")]
     Empty(&'static str),
@@ -108,8 +108,8 @@ pub enum SettingsError {
     Property(String),
 }
 
-impl Settings {
-    /// Settings for reading topics as a member of a group, with everything else at its default.
+impl KafkaSettings {
+    /// KafkaSettings for reading topics as a member of a group, with everything else at its default.
     pub fn new<T: Into<String>>(
         brokers: impl Into<String>,
         topics: impl IntoIterator<Item = T>,
@@ -119,8 +119,8 @@ impl Settings {
             brokers: brokers.into(),
             topics: topics.into_iter().map(Into::into).collect(),
             group: group.into(),
-            properties: Properties::default(),
-            start: Start::Earliest,
+            properties: KafkaProperties::default(),
+            start: StartOffset::Earliest,
             batch_records_max: 500,
             batch_bytes_max: 1 << 20,
             batch_wait: Duration::from_millis(20),
@@ -137,33 +137,33 @@ impl Settings {
     }
 
     /// Whether a source can be started with them.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), KafkaSettingsError> {
         self.check_names()?;
         self.check_bounds()?;
         self.check_times()?;
         match self.properties.reserved() {
-            Some(name) => Err(SettingsError::Property(name.to_owned())),
+            Some(name) => Err(KafkaSettingsError::Property(name.to_owned())),
             None => Ok(()),
         }
     }
 
-    fn check_names(&self) -> Result<(), SettingsError> {
+    fn check_names(&self) -> Result<(), KafkaSettingsError> {
         let is_legal = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
         let is_topic = |topic: &&String| {
             (1..=limits::TOPIC_CHARS_MAX).contains(&topic.len()) && topic.chars().all(is_legal)
         };
         match () {
-            () if self.brokers.trim().is_empty() => Err(SettingsError::Empty("brokers")),
-            () if self.topics.is_empty() => Err(SettingsError::Empty("topics")),
-            () if self.group.is_empty() => Err(SettingsError::Empty("group")),
+            () if self.brokers.trim().is_empty() => Err(KafkaSettingsError::Empty("brokers")),
+            () if self.topics.is_empty() => Err(KafkaSettingsError::Empty("topics")),
+            () if self.group.is_empty() => Err(KafkaSettingsError::Empty("group")),
             () => match self.topics.iter().find(|topic| !is_topic(topic)) {
-                Some(topic) => Err(SettingsError::Topic(topic.clone())),
+                Some(topic) => Err(KafkaSettingsError::Topic(topic.clone())),
                 None => Ok(()),
             },
         }
     }
 
-    fn check_bounds(&self) -> Result<(), SettingsError> {
+    fn check_bounds(&self) -> Result<(), KafkaSettingsError> {
         within(
             "batch_records_max",
             &self.batch_records_max,
@@ -203,12 +203,12 @@ impl Settings {
             ),
         ];
         match fits.into_iter().find(|(_, bound, _, inner)| bound < inner) {
-            Some((setting, _, than, _)) => Err(SettingsError::Smaller { setting, than }),
+            Some((setting, _, than, _)) => Err(KafkaSettingsError::Smaller { setting, than }),
             None => Ok(()),
         }
     }
 
-    fn check_times(&self) -> Result<(), SettingsError> {
+    fn check_times(&self) -> Result<(), KafkaSettingsError> {
         let zero = Duration::ZERO;
         within(
             "batch_wait",
@@ -231,16 +231,16 @@ impl Settings {
     }
 
     /// What the assignment goes by.
-    pub(crate) fn rules(&self) -> Rules {
-        Rules {
-            cutting: Cutting {
+    pub(crate) fn rules(&self) -> AssignmentRules {
+        AssignmentRules {
+            cutting: BatchCutting {
                 records_max: self.batch_records_max,
                 bytes_max: self.batch_bytes_max,
                 wait: self.batch_wait,
                 batches_max: self.partition_batches_max,
                 uncommitted_max: self.partition_uncommitted_max,
             },
-            bounds: Bounds {
+            bounds: KafkaBounds {
                 partition_waiting: self.partition_waiting_max,
                 records: self.records_max,
                 bytes: self.bytes_max,
@@ -254,7 +254,7 @@ fn within<T: PartialOrd + fmt::Debug>(
     setting: &'static str,
     is: &T,
     range: RangeInclusive<T>,
-) -> Result<(), SettingsError> {
+) -> Result<(), KafkaSettingsError> {
     if range.contains(is) {
         return Ok(());
     }
@@ -263,7 +263,7 @@ fn within<T: PartialOrd + fmt::Debug>(
         format!("{:?}", range.start()),
         format!("{:?}", range.end()),
     );
-    Err(SettingsError::Range {
+    Err(KafkaSettingsError::Range {
         setting,
         is,
         min,

@@ -1,15 +1,15 @@
 //! A source: started, watched, stopped.
 
-use crate::assignment::Assignment;
-use crate::board::Board;
+use crate::assignment::PartitionAssignment;
 use crate::client;
-use crate::context::Context;
-use crate::life::Life;
+use crate::consumer_state::ConsumerState;
+use crate::consumer_thread::ConsumerThread;
+use crate::context::RebalanceHandler;
 use crate::limits::LEAVE_WAIT_MAX;
 use crate::meters;
-use crate::settings::{Settings, SettingsError};
-use crate::sink::Sink;
-use crate::status::{Phase, Status, Stopped};
+use crate::settings::{KafkaSettings, KafkaSettingsError};
+use crate::sink::MessageSink;
+use crate::status::{ConsumerPhase, ConsumerStatus, ConsumerStopReport};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -18,21 +18,21 @@ use tokio::runtime::Handle;
 
 /// A consumer group's records, for a sink.
 #[derive(Debug)]
-pub struct Source;
+pub struct KafkaConsumer;
 
 /// A source at work. Dropped, it stops all the same, but nobody waits for that.
-pub struct Running {
-    board: Arc<Board>,
+pub struct RunningConsumer {
+    state: Arc<ConsumerState>,
     stop_wait: Duration,
 }
 
 /// Why a source cannot be started. No message repeats the value of a property.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ConsumerStartError {
     /// The settings make no sense.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] KafkaSettingsError),
     /// The sink would have nowhere to run.
     #[error(
         "a source is started within a tokio runtime, which its sink runs on; there is none here"
@@ -55,62 +55,70 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-impl Source {
+impl KafkaConsumer {
     /// Joins the group and begins to hand records to the sink. Answers at once: brokers that cannot
-    /// be reached are tried until they can, and [`Running::status`] says so.
-    pub fn start(settings: &Settings, sink: Arc<dyn Sink>) -> Result<Running, StartError> {
+    /// be reached are tried until they can, and [`RunningConsumer::status`] says so.
+    pub fn start(
+        settings: &KafkaSettings,
+        sink: Arc<dyn MessageSink>,
+    ) -> Result<RunningConsumer, ConsumerStartError> {
         settings.check()?;
-        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(|_| ConsumerStartError::NoRuntime)?;
         meters::describe();
-        let board = Arc::new(Board::new(Assignment::new(settings.rules())));
+        let state = Arc::new(ConsumerState::new(PartitionAssignment::new(
+            settings.rules(),
+        )));
         let consumer = client::open(
             settings,
-            Context {
-                board: Arc::clone(&board),
+            RebalanceHandler {
+                state: Arc::clone(&state),
             },
         )?;
         let stop_wait = settings.stop_wait;
-        let life = Life {
+        let consumer_thread = ConsumerThread {
             consumer,
-            board: Arc::clone(&board),
+            state: Arc::clone(&state),
             sink,
             runtime,
             settings: settings.clone(),
         };
         thread::Builder::new()
             .name("backstop-kafka".into())
-            .spawn(move || life.live())?;
-        Ok(Running { board, stop_wait })
+            .spawn(move || consumer_thread.run())?;
+        Ok(RunningConsumer { state, stop_wait })
     }
 }
 
-impl Running {
+impl RunningConsumer {
     /// Hands out nothing further, finishes what is under way, commits, and leaves the group.
-    pub async fn stop(self) -> Stopped {
-        self.board.stopping.cancel();
-        let patience = self.stop_wait + LEAVE_WAIT_MAX;
-        if tokio::time::timeout(patience, self.ended()).await.is_err() {
+    pub async fn stop(self) -> ConsumerStopReport {
+        self.state.stopping.cancel();
+        let stop_timeout = self.stop_wait + LEAVE_WAIT_MAX;
+        if tokio::time::timeout(stop_timeout, self.ended())
+            .await
+            .is_err()
+        {
             tracing::warn!(
                 "the brokers do not let go of this member; the client goes on trying to leave the group"
             );
         }
-        let left_behind = self.board.left_behind.get().copied();
-        left_behind.unwrap_or_else(|| self.board.assignment().left_behind())
+        let left_behind = self.state.left_behind.get().copied();
+        left_behind.unwrap_or_else(|| self.state.assignment().left_behind())
     }
 
     /// Waits until the source has left the group, because it was stopped or because it could not go
     /// on.
-    pub async fn ended(&self) -> Phase {
-        let mut phase = self.board.phase.subscribe();
+    pub async fn ended(&self) -> ConsumerPhase {
+        let mut phase = self.state.phase.subscribe();
         let ended = phase
-            .wait_for(|phase| matches!(phase, Phase::Stopped | Phase::Failed(_)))
+            .wait_for(|phase| matches!(phase, ConsumerPhase::Stopped | ConsumerPhase::Failed(_)))
             .await;
-        ended.map_or(Phase::Stopped, |phase| phase.clone())
+        ended.map_or(ConsumerPhase::Stopped, |phase| phase.clone())
     }
 
     /// How it stands.
-    pub fn status(&self) -> Status {
-        self.board.status()
+    pub fn status(&self) -> ConsumerStatus {
+        self.state.status()
     }
 
     /// The lag of all partitions assigned to this member; nothing until each has been measured
@@ -124,15 +132,15 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningConsumer {
     fn drop(&mut self) {
-        self.board.stopping.cancel();
+        self.state.stopping.cancel();
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningConsumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
+        f.debug_struct("RunningConsumer")
             .field("status", &self.status())
             .finish_non_exhaustive()
     }

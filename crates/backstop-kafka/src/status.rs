@@ -1,25 +1,25 @@
 //! What a source says of itself.
 
-use crate::flow::Flow;
+use crate::flow::KafkaFlow;
 use crate::message::TopicPartition;
 use std::time::SystemTime;
 
 /// How a source stands.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Status {
+pub struct ConsumerStatus {
     /// Whether it works.
-    pub phase: Phase,
+    pub phase: ConsumerPhase,
     /// The partitions that are assigned to it.
     pub partitions: Vec<PartitionStatus>,
     /// What went wrong last, if anything ever did. It may be over.
-    pub trouble: Option<Trouble>,
+    pub last_failure: Option<ConsumerFailure>,
 }
 
 /// Where in its life a source is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum ConsumerPhase {
     /// It takes records, or waits for some.
     Running,
     /// It finishes what is under way.
@@ -37,7 +37,7 @@ pub struct PartitionStatus {
     /// Which one it is.
     pub place: TopicPartition,
     /// Whether its records are fetched.
-    pub flow: Flow,
+    pub flow: KafkaFlow,
     /// Records that have arrived and were not given to the sink.
     pub records_waiting: usize,
     /// Records that were given to the sink and are not committed. After a crash these come again.
@@ -53,7 +53,7 @@ pub struct PartitionStatus {
 /// Something that went wrong.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Trouble {
+pub struct ConsumerFailure {
     /// When.
     pub at: SystemTime,
     /// What.
@@ -64,7 +64,7 @@ pub struct Trouble {
 /// what is left behind comes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Stopped {
+pub struct ConsumerStopReport {
     /// Records that were with the sink and had not been taken in.
     pub unfinished: usize,
     /// Records that were taken in and could not be committed, because of an unfinished one before

@@ -1,28 +1,28 @@
 //! Records of a topic go to a stream.
 
-use crate::message::Message;
-use crate::sink::{Sink, SinkError};
+use crate::message::KafkaMessage;
+use crate::sink::{MessageSink, MessageSinkError};
 use async_trait::async_trait;
-use backstop::streams::{Became, Fields, RunningStream};
+use backstop::streams::{RecordFields, RecordOutcome, RunningStream};
 use std::sync::Arc;
 
 /// Brings records to a stream that is served in this process. What is no record of the stream is
 /// put aside as a dead letter; a message without a value says nothing, and is passed over.
 pub struct StreamSink {
     stream: Arc<RunningStream>,
-    fields: Fields,
+    fields: RecordFields,
 }
 
 impl StreamSink {
     /// To this stream, whose records have their parts there.
-    pub const fn new(stream: Arc<RunningStream>, fields: Fields) -> Self {
+    pub const fn new(stream: Arc<RunningStream>, fields: RecordFields) -> Self {
         Self { stream, fields }
     }
 }
 
 #[async_trait]
-impl Sink for StreamSink {
-    async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
+impl MessageSink for StreamSink {
+    async fn take_in(&self, batch: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
         let mut records = Vec::with_capacity(batch.len());
         for message in &batch {
             let Some(bytes) = &message.payload else {
@@ -36,18 +36,22 @@ impl Sink for StreamSink {
                     self.stream
                         .put_aside(&origin, bytes, &error.to_string())
                         .await
-                        .map_err(SinkError::new)?;
+                        .map_err(MessageSinkError::new)?;
                 }
             }
         }
-        let became = self.stream.handle(records).await.map_err(SinkError::new)?;
+        let became = self
+            .stream
+            .handle(records)
+            .await
+            .map_err(MessageSinkError::new)?;
         // The batch comes again: those that were taken are duplicates then.
         let full = became
             .iter()
-            .filter(|became| **became == Became::Full)
+            .filter(|became| **became == RecordOutcome::Full)
             .count();
         if full > 0 {
-            return Err(SinkError::new(format!(
+            return Err(MessageSinkError::new(format!(
                 "{full} records found their keys full; is a key halted?"
             )));
         }

@@ -1,100 +1,104 @@
 //! The life of a job in memory.
 
 use crate::MemoryStore;
-use crate::shelf::{Arrival, Shelves};
+use crate::state::{ArrivalNumber, MemoryState};
 use async_trait::async_trait;
 use backstop_core::job::Claimant;
-use backstop_core::lease::{LeaseNumber, extended, is_expired, moved_back};
+use backstop_core::lease::{LeaseNumber, end_after_clock_set_back, extend_lease, is_expired};
 use backstop_core::limits::{
     BEAT_LEASES_MAX, CLAIM_BYTES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX,
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Gate, Promoted, Seize, Seized,
-    Seizure, Settled, StoreError,
+    BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, JobStore, PromoteResult,
+    QueueState, SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, StoreError, StoreResult,
 };
-use backstop_core::verdict::{Place, Settlement, Vanished};
-use backstop_core::{JobId, Lease, NewJob, Priority, QueueName, State, Time};
+use backstop_core::verdict::{LostLease, Requeue, Settlement};
+use backstop_core::{JobId, JobState, Lease, NewJob, Priority, QueueName, Time};
 use std::collections::BTreeSet;
 
 #[async_trait]
-impl Backlog for MemoryStore {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for MemoryStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         check_enqueue(&jobs, now)?;
-        let mut shelves = self.shelves("enqueueing")?;
-        shelves.check_queues(jobs.iter().map(|job| &job.queue), self.max_queues)?;
+        let mut state = self.lock_state("enqueueing")?;
+        state.check_queues(jobs.iter().map(|job| &job.queue), self.max_queues)?;
         let answers = jobs
             .into_iter()
-            .map(|job| enqueue(&mut shelves, job, now))
+            .map(|job| enqueue(&mut state, job, now))
             .collect();
-        drop(shelves);
-        self.hint();
+        drop(state);
+        self.notify_watchers();
         Ok(answers)
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         check_claim(&claim, now)?;
-        let mut shelves = self.shelves("claiming")?;
-        if !shelves.claims.contains_key(&claim.number) {
-            hand_out(&mut shelves, &claim, now);
+        let mut state = self.lock_state("claiming")?;
+        if !state.claims.contains_key(&claim.number) {
+            hand_out(&mut state, &claim, now);
         }
-        let held = shelves.held_under(claim.number);
+        let held = state.held_under(claim.number);
         let runs = held
             .iter()
-            .map(|arrival| shelves.jobs[arrival].leased(claim.number));
-        Ok(Claimed::whole(runs.collect()))
+            .map(|arrival| state.jobs[arrival].leased_run(claim.number));
+        Ok(ClaimResult::whole(runs.collect()))
     }
 
-    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> StoreResult<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
-        let mut shelves = self.shelves("noting that runs begin")?;
+        let mut state = self.lock_state("noting that runs begin")?;
         let (current, lost): (Vec<Lease>, Vec<Lease>) = leases
             .into_iter()
-            .partition(|lease| shelves.is_current(lease));
+            .partition(|lease| state.is_current(lease));
         for lease in current {
-            if let Some((_, record)) = shelves.record(lease.job) {
+            if let Some((_, record)) = state.record(lease.job) {
                 record.begun = true;
             }
         }
         Ok(lost)
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let mut shelves = self.shelves("settling")?;
+        let mut state = self.lock_state("settling")?;
         let answers = settlements
             .iter()
-            .map(|settlement| settle(&mut shelves, settlement, now))
+            .map(|settlement| settle(&mut state, settlement, now))
             .collect();
-        drop(shelves);
-        self.hint();
+        drop(state);
+        self.notify_watchers();
         Ok(answers)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
-        let mut shelves = self.shelves("beating")?;
-        shelves.workers.insert(beat.worker, (now, beat.queues));
+        let mut state = self.lock_state("beating")?;
+        state.workers.insert(beat.worker, (now, beat.queues));
         let (current, lost): (Vec<Lease>, Vec<Lease>) = beat
             .leases
             .into_iter()
-            .partition(|lease| shelves.is_current(lease));
+            .partition(|lease| state.is_current(lease));
         for lease in current {
-            if let Some(claimed) = shelves.claims.get_mut(&lease.number) {
-                claimed.by.until = extended(claimed.by.until, beat.until, now);
+            if let Some(claimed) = state.claims.get_mut(&lease.number) {
+                claimed.by.until = extend_lease(claimed.by.until, beat.until, now);
             }
         }
         let lost = lost
             .into_iter()
-            .filter(|lease| !shelves.is_settled(lease))
+            .filter(|lease| !state.is_settled(lease))
             .collect();
-        Ok(Beaten::whole(lost))
+        Ok(BeatResult::whole(lost))
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        let mut shelves = self.shelves("promoting")?;
-        let due: Vec<_> = shelves
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
+        let mut state = self.lock_state("promoting")?;
+        let due: Vec<_> = state
             .due
             .iter()
             .take_while(|(at, _)| *at <= now)
@@ -102,115 +106,116 @@ impl Backlog for MemoryStore {
             .copied()
             .collect();
         for entry in &due {
-            shelves.due.remove(entry);
-            shelves.put(entry.1, State::Ready, Place::Tail);
+            state.due.remove(entry);
+            state.put(entry.1, JobState::Ready, Requeue::Back);
         }
-        let next_due = shelves.due.first().map(|(at, _)| *at);
-        drop(shelves);
+        let next_due = state.due.first().map(|(at, _)| *at);
+        drop(state);
         if !due.is_empty() {
-            self.hint();
+            self.notify_watchers();
         }
-        Ok(Promoted {
+        Ok(PromoteResult {
             moved: due.len(),
             next_due,
             unanswered: Vec::new(),
         })
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
-        let mut shelves = self.shelves("seizing")?;
-        if !shelves.claims.contains_key(&seize.number) {
-            take_over(&mut shelves, &seize, now);
+        let mut state = self.lock_state("seizing")?;
+        if !state.claims.contains_key(&seize.number) {
+            take_over(&mut state, &seize, now);
         }
-        let runs = shelves.held_under(seize.number).into_iter();
-        let runs = runs.filter_map(|arrival| shelves.seized(arrival)).collect();
-        let more = shelves.left_behind(&seize, now).next().is_some();
-        Ok(Seizure { runs, more })
+        let runs = state.held_under(seize.number).into_iter();
+        let runs = runs
+            .filter_map(|arrival| state.seized_run(arrival))
+            .collect();
+        let more = state.expired_jobs(&seize, now).next().is_some();
+        Ok(SeizeResult { runs, more })
     }
 }
 
-fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
-    if let Some(known) = shelves.known(job.id, &job.queue) {
+fn enqueue(state: &mut MemoryState, job: NewJob, now: Time) -> EnqueueOutcome {
+    if let Some(known) = state.find_known(job.id, &job.queue) {
         return known;
     }
     let holder = job
         .unique
         .as_ref()
-        .and_then(|unique| shelves.key_holder(&job.queue, &unique.key, now));
+        .and_then(|unique| state.key_holder(&job.queue, &unique.key, now));
     if let Some(holder) = holder {
-        return Enqueued::Duplicate(holder.job);
+        return EnqueueOutcome::Duplicate(holder.job);
     }
-    if !shelves.make_room(&job.queue, now) {
-        return Enqueued::Full;
+    if !state.make_room(&job.queue, now) {
+        return EnqueueOutcome::Full;
     }
-    shelves.insert(job, now);
-    Enqueued::Inserted
+    state.insert(job, now);
+    EnqueueOutcome::Inserted
 }
 
 /// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives
 /// its next ones.
-fn hand_out(shelves: &mut Shelves, claim: &Claim, now: Time) {
+fn hand_out(state: &mut MemoryState, claim: &Claim, now: Time) {
     let mut bytes = 0;
     for want in &claim.wants {
-        for arrival in shelves.first_ready(&want.queue, want.max) {
+        for arrival in state.first_ready(&want.queue, want.max) {
             if bytes >= CLAIM_BYTES_MAX {
                 return;
             }
-            bytes += shelves.jobs[&arrival].payload.len();
+            bytes += state.jobs[&arrival].payload.len();
             let by = Claimant {
                 worker: claim.worker.clone(),
                 since: now,
                 until: claim.until,
             };
-            shelves.open_claim(claim.number, by);
-            shelves.lease(arrival, claim.number);
+            state.open_claim(claim.number, by);
+            state.lease(arrival, claim.number);
         }
     }
 }
 
-fn settle(shelves: &mut Shelves, settlement: &Settlement, now: Time) -> Settled {
+fn settle(state: &mut MemoryState, settlement: &Settlement, now: Time) -> SettleOutcome {
     let (lease, outcome) = (&settlement.lease, &settlement.outcome);
-    let Some((arrival, record)) = shelves.record(lease.job) else {
-        return Settled::Stale;
+    let Some((arrival, record)) = state.record(lease.job) else {
+        return SettleOutcome::Stale;
     };
     if record.queue != lease.queue {
-        return Settled::Stale;
+        return SettleOutcome::Stale;
     }
     if !lease.wins(record.lease) {
         let repeated = record.settled == Some((lease.number, outcome.tag()));
         return if repeated {
-            Settled::Applied
+            SettleOutcome::Applied
         } else {
-            Settled::Stale
+            SettleOutcome::Stale
         };
     }
     let transition = outcome.transition(now);
-    if transition.state == State::Dead
-        && shelves.count(&lease.queue, State::Dead) >= shelves.bounds(&lease.queue).dead_max
+    if transition.state == JobState::Dead
+        && state.count(&lease.queue, JobState::Dead) >= state.bounds(&lease.queue).dead_max
     {
-        return Settled::Full;
+        return SettleOutcome::Full;
     }
-    if let Some((_, record)) = shelves.record(lease.job) {
+    if let Some((_, record)) = state.record(lease.job) {
         record.settled = Some((lease.number, outcome.tag()));
     }
-    shelves.apply(arrival, &transition, now);
-    Settled::Applied
+    state.apply(arrival, &transition, now);
+    SettleOutcome::Applied
 }
 
 /// Moves jobs of expired claims to the seizer, oldest claim first.
-fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
-    for claimed in shelves.claims.values_mut() {
-        let seen = shelves
-            .workers
-            .get(&claimed.by.worker)
-            .map(|(seen, _)| *seen);
-        if let Some(until) = seen.and_then(|seen| moved_back(claimed.by.until, seen, now)) {
+fn take_over(state: &mut MemoryState, seize: &SeizeRequest, now: Time) {
+    for claimed in state.claims.values_mut() {
+        let seen = state.workers.get(&claimed.by.worker).map(|(seen, _)| *seen);
+        if let Some(until) =
+            seen.and_then(|seen| end_after_clock_set_back(claimed.by.until, seen, now))
+        {
             claimed.by.until = until;
         }
     }
-    let taken: Vec<(Arrival, LeaseNumber)> = shelves
-        .left_behind(seize, now)
+    let taken: Vec<(ArrivalNumber, LeaseNumber)> = state
+        .expired_jobs(seize, now)
         .take(seize.max.min(SEIZE_MAX))
         .collect();
     if taken.is_empty() {
@@ -221,10 +226,10 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
         since: now,
         until: seize.until,
     };
-    shelves.open_claim(seize.number, by);
+    state.open_claim(seize.number, by);
     for (arrival, former) in taken {
-        let worker = shelves.claims[&former].by.worker.clone();
-        let Some(record) = shelves.jobs.get_mut(&arrival) else {
+        let worker = state.claims[&former].by.worker.clone();
+        let Some(record) = state.jobs.get_mut(&arrival) else {
             continue;
         };
         let lease = Lease {
@@ -236,18 +241,18 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
         // one to name.
         record
             .vanished
-            .get_or_insert((Vanished { worker, lease }, record.begun));
-        shelves.lease(arrival, seize.number);
+            .get_or_insert((LostLease { worker, lease }, record.begun));
+        state.lease(arrival, seize.number);
     }
 }
 
-impl Shelves {
+impl MemoryState {
     /// Refuses jobs whose queues are new and too many.
     pub(crate) fn check_queues<'q>(
         &self,
         queues: impl Iterator<Item = &'q QueueName>,
         max: usize,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut new = BTreeSet::new();
         for queue in queues.filter(|queue| !self.queues.contains_key(queue)) {
             new.insert(queue);
@@ -259,21 +264,21 @@ impl Shelves {
     }
 
     /// What a job that comes into a queue is told, if its id is known.
-    pub(crate) fn known(&self, id: JobId, queue: &QueueName) -> Option<Enqueued> {
+    pub(crate) fn find_known(&self, id: JobId, queue: &QueueName) -> Option<EnqueueOutcome> {
         let record = &self.jobs[self.ids.get(&id)?];
         Some(if record.queue == *queue {
-            Enqueued::Same
+            EnqueueOutcome::Same
         } else {
-            Enqueued::Conflict
+            EnqueueOutcome::Conflict
         })
     }
 
     /// Jobs of expired claims that may be taken over, oldest claim first.
-    fn left_behind(
+    fn expired_jobs(
         &self,
-        seize: &Seize,
+        seize: &SeizeRequest,
         now: Time,
-    ) -> impl Iterator<Item = (Arrival, LeaseNumber)> {
+    ) -> impl Iterator<Item = (ArrivalNumber, LeaseNumber)> {
         let claims = self
             .claims
             .iter()
@@ -307,11 +312,11 @@ impl Shelves {
         })
     }
 
-    fn held_under(&self, number: LeaseNumber) -> Vec<Arrival> {
+    fn held_under(&self, number: LeaseNumber) -> Vec<ArrivalNumber> {
         let Some(claimed) = self.claims.get(&number) else {
             return Vec::new();
         };
-        let mut held: Vec<Arrival> = claimed.held.iter().copied().collect();
+        let mut held: Vec<ArrivalNumber> = claimed.held.iter().copied().collect();
         held.sort_by_key(|arrival| {
             let record = &self.jobs[arrival];
             (&record.queue, record.priority, record.seq)
@@ -319,11 +324,11 @@ impl Shelves {
         held
     }
 
-    fn first_ready(&self, queue: &QueueName, max: usize) -> Vec<Arrival> {
+    fn first_ready(&self, queue: &QueueName, max: usize) -> Vec<ArrivalNumber> {
         if self
             .queues
             .get(queue)
-            .is_none_or(|queue| queue.gate == Gate::Paused)
+            .is_none_or(|queue| queue.state == QueueState::Paused)
         {
             return Vec::new();
         }
@@ -336,11 +341,11 @@ impl Shelves {
             .collect()
     }
 
-    fn seized(&self, arrival: Arrival) -> Option<Seized> {
+    fn seized_run(&self, arrival: ArrivalNumber) -> Option<SeizedRun> {
         let record = self.jobs.get(&arrival)?;
         let (vanished, begun) = record.vanished.clone()?;
-        Some(Seized {
-            run: record.leased(record.lease?),
+        Some(SeizedRun {
+            run: record.leased_run(record.lease?),
             vanished,
             begun,
         })

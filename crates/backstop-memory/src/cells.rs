@@ -3,28 +3,28 @@
 use crate::MemoryStore;
 use async_trait::async_trait;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::cells::{Judged, check_names, check_swaps};
-use backstop_core::port::{Answer, Cell, CellQuery, Cells, Swap, Swapped};
+use backstop_core::port::cells::{SwapDecision, check_names, check_swaps};
+use backstop_core::port::{Cell, CellStore, CellSwap, ListCellsRequest, StoreResult, SwapOutcome};
 use std::ops::Bound;
 
 #[async_trait]
-impl Cells for MemoryStore {
-    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+impl CellStore for MemoryStore {
+    async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>> {
         check_names(&names)?;
-        let shelves = self.shelves("reading cells")?;
+        let state = self.lock_state("reading cells")?;
         Ok(names
             .iter()
-            .map(|name| shelves.cells.get(name).cloned())
+            .map(|name| state.cells.get(name).cloned())
             .collect())
     }
 
-    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
-        let shelves = self.shelves("listing cells")?;
+    async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>> {
+        let state = self.lock_state("listing cells")?;
         let from = match query.after {
             Some(after) if after >= query.prefix => Bound::Excluded(after),
             _ => Bound::Included(query.prefix.clone()),
         };
-        let behind = shelves.cells.range((from, Bound::Unbounded));
+        let behind = state.cells.range((from, Bound::Unbounded));
         let fitting = behind.take_while(|(name, _)| name.starts_with(&query.prefix));
         Ok(fitting
             .take(query.limit.clamp(1, CELLS_MAX))
@@ -32,24 +32,24 @@ impl Cells for MemoryStore {
             .collect())
     }
 
-    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+    async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>> {
         check_swaps(&swaps)?;
-        let mut shelves = self.shelves("swapping cells")?;
+        let mut state = self.lock_state("swapping cells")?;
         let answers = swaps.into_iter().map(|swap| {
-            let standing = shelves.cells.get(&swap.name);
-            match swap.judge(standing) {
-                Judged::Stands => return Swapped::Applied,
-                Judged::Conflict => return Swapped::Conflict(standing.cloned()),
-                Judged::Apply => {}
+            let current = state.cells.get(&swap.name);
+            match swap.judge(current) {
+                SwapDecision::AlreadyApplied => return SwapOutcome::Applied,
+                SwapDecision::Conflict => return SwapOutcome::Conflict(current.cloned()),
+                SwapDecision::Apply => {}
             }
-            let Swap {
+            let CellSwap {
                 name,
                 version,
                 value,
                 ..
             } = swap;
             match value {
-                Some(value) => shelves.cells.insert(
+                Some(value) => state.cells.insert(
                     name.clone(),
                     Cell {
                         name,
@@ -57,9 +57,9 @@ impl Cells for MemoryStore {
                         value,
                     },
                 ),
-                None => shelves.cells.remove(&name),
+                None => state.cells.remove(&name),
             };
-            Swapped::Applied
+            SwapOutcome::Applied
         });
         Ok(answers.collect())
     }

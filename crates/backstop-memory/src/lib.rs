@@ -7,16 +7,17 @@ mod backlog;
 mod cells;
 mod list;
 mod operator;
-mod shelf;
+mod state;
 mod streams;
 
 use async_trait::async_trait;
 use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::{
-    Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError,
+    ExaminationReport, FindingSeverity, HintSubscription, MigrationResult, Store, StoreError,
+    StoreFinding, StoreResult,
 };
 use backstop_core::time::Time;
-use shelf::Shelves;
+use state::MemoryState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -24,7 +25,7 @@ use tokio::sync::Notify;
 /// The store.
 #[derive(Debug)]
 pub struct MemoryStore {
-    shelves: Mutex<Shelves>,
+    state: Mutex<MemoryState>,
     max_queues: usize,
     /// Told one after the other, in the order in which they subscribed: a simulation on this store
     /// repeats exactly.
@@ -34,7 +35,7 @@ pub struct MemoryStore {
 impl Default for MemoryStore {
     fn default() -> Self {
         Self {
-            shelves: Mutex::default(),
+            state: Mutex::default(),
             max_queues: QUEUES_MAX,
             watchers: Mutex::default(),
         }
@@ -56,13 +57,13 @@ impl MemoryStore {
         }
     }
 
-    fn shelves(&self, doing: &'static str) -> Answer<MutexGuard<'_, Shelves>> {
-        self.shelves
+    fn lock_state(&self, doing: &'static str) -> StoreResult<MutexGuard<'_, MemoryState>> {
+        self.state
             .lock()
             .map_err(|_| StoreError::corrupt(doing, "an earlier call panicked half-way"))
     }
 
-    fn hint(&self) {
+    fn notify_watchers(&self) {
         self.watchers().retain(|watcher| {
             watcher
                 .upgrade()
@@ -79,37 +80,37 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn migrate(&self) -> Answer<Migrated> {
-        Ok(Migrated { from: 1, to: 1 })
+    async fn migrate(&self) -> StoreResult<MigrationResult> {
+        Ok(MigrationResult { from: 1, to: 1 })
     }
 
-    async fn is_new(&self) -> Answer<bool> {
+    async fn is_new(&self) -> StoreResult<bool> {
         Ok(false)
     }
 
-    async fn time(&self) -> Answer<Time> {
+    async fn time(&self) -> StoreResult<Time> {
         let since_1970 = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Ok(Time::default().after(since_1970.into()))
     }
 
-    fn watch(&self) -> Box<dyn Hints> {
+    fn watch(&self) -> Box<dyn HintSubscription> {
         let watcher = Arc::new(Notify::new());
         self.watchers().push(Arc::downgrade(&watcher));
-        Box::new(Changes(watcher))
+        Box::new(MemoryHints(watcher))
     }
 
-    async fn examine(&self) -> Answer<Examination> {
-        let finding = Finding {
-            grade: Grade::Bad,
+    async fn examine(&self) -> StoreResult<ExaminationReport> {
+        let finding = StoreFinding {
+            severity: FindingSeverity::Bad,
             what: "kept in memory".to_owned(),
             advice: Some(
                 "use a store on disk, such as sqlite:backstop.db, for work that matters".to_owned(),
             ),
         };
         let promise = "Nothing survives the end of the process.".to_owned();
-        Ok(Examination {
+        Ok(ExaminationReport {
             store: "memory".to_owned(),
             promise,
             findings: vec![finding],
@@ -118,10 +119,10 @@ impl Store for MemoryStore {
 }
 
 /// Remembers one notification that nobody waited for: none is missed between two hints.
-struct Changes(Arc<Notify>);
+struct MemoryHints(Arc<Notify>);
 
 #[async_trait]
-impl Hints for Changes {
+impl HintSubscription for MemoryHints {
     async fn next(&mut self) {
         self.0.notified().await;
     }

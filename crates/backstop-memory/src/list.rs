@@ -1,13 +1,13 @@
 //! Lists, page by page.
 
-use crate::shelf::{Arrival, Record, Shelves};
-use backstop_core::State;
+use crate::state::{ArrivalNumber, MemoryJob, MemoryState};
+use backstop_core::JobState;
 use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use backstop_core::port::operator::page_bytes;
-use backstop_core::port::{Answer, Order, Page, PageQuery, StoreError};
+use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder, StoreError, StoreResult};
 
-impl Shelves {
-    pub(crate) fn page(&self, query: &PageQuery) -> Answer<Page> {
+impl MemoryState {
+    pub(crate) fn page(&self, query: &ListJobsRequest) -> StoreResult<ListJobsResult> {
         let filter = &query.filter;
         let fitting = self.jobs.iter().filter(|(_, record)| record.fits(filter));
         let mut order: Vec<_> = fitting
@@ -28,7 +28,7 @@ impl Shelves {
             }
         };
         let rest = &order[from.min(order.len())..];
-        let mut page = Page::default();
+        let mut page = ListJobsResult::default();
         let mut bytes = 0;
         for (position, arrival) in rest.iter().take(query.limit.clamp(1, PAGE_MAX)) {
             let job = self.view(*arrival);
@@ -43,28 +43,28 @@ impl Shelves {
     }
 }
 
-fn position(record: &Record, arrival: Arrival, query: &PageQuery) -> String {
+fn position(record: &MemoryJob, arrival: ArrivalNumber, query: &ListJobsRequest) -> String {
     let up = |number: i64| format!("{:020}", i128::from(number) - i128::from(i64::MIN));
     let down = |number: i64| format!("{:020}", i128::from(i64::MAX) - i128::from(number));
     match query.filter.state {
-        Some(State::Scheduled | State::Retrying) => {
+        Some(JobState::Scheduled | JobState::Retrying) => {
             format!("p{}{arrival:020}", up(record.run_at.as_micros()))
         }
         // A space sorts before whatever a queue name is made of, so that queues come by name.
-        Some(State::Ready) => format!(
+        Some(JobState::Ready) => format!(
             "p{} {}{:020}",
             record.queue,
             record.priority.level(),
             record.seq
         ),
-        Some(State::Done | State::Dead | State::Cancelled) => {
+        Some(JobState::Done | JobState::Dead | JobState::Cancelled) => {
             let at = record.finished_at.unwrap_or_default().as_micros();
             match query.order {
-                Order::Newest => format!("p{}{:020}", down(at), u64::MAX - arrival),
-                Order::Oldest => format!("p{}{arrival:020}", up(at)),
+                ListOrder::Newest => format!("p{}{:020}", down(at), u64::MAX - arrival),
+                ListOrder::Oldest => format!("p{}{arrival:020}", up(at)),
             }
         }
-        Some(State::Running) | None => format!("p{:020}", u64::MAX - arrival),
+        Some(JobState::Running) | None => format!("p{:020}", u64::MAX - arrival),
     }
 }
 

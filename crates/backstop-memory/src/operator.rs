@@ -1,9 +1,9 @@
 //! Looking and intervening, in memory.
 
 use crate::MemoryStore;
-use crate::shelf::{Arrival, Holding, Shelves};
+use crate::state::{ArrivalNumber, KeyHolding, MemoryState};
 use async_trait::async_trait;
-use backstop_core::amend::{Action, Filter, Refusal, needs_room};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, needs_room};
 use backstop_core::limits::{
     AMEND_MAX, BURY_MAX, DECLARE_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
     QUEUE_KEPT_FOR, SCAN_MAX, WORKER_KEPT_FOR,
@@ -11,22 +11,25 @@ use backstop_core::limits::{
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Burial, Counts, Enqueued, ExpiredLeases, Gate, Group, GroupQuery,
-    KeyHolder, Operator, Page, PageQuery, Pruned, QueueStatus, Retention, Sought, StoreError,
+    AmendJobsRequest, AmendResult, AmendSelection, DeadLetterGroup, EnqueueOutcome, ExpiredLeases,
+    ListGroupsRequest, ListJobsRequest, ListJobsResult, NewDeadLetter, OperatorStore, PruneRequest,
+    PruneResult, QueueState, QueueStatus, StateCounts, StoreError, StoreResult, UniqueKeyHolder,
     WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::{Place, Reason};
-use backstop_core::{Bounds, Fingerprint, Job, JobId, NewJob, QueueName, Span, State, Time};
+use backstop_core::verdict::{EndReason, Requeue};
+use backstop_core::{
+    Fingerprint, Job, JobId, JobState, NewJob, QueueBounds, QueueName, Span, Time,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 #[async_trait]
-impl Operator for MemoryStore {
-    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
-        let shelves = self.shelves("reading a job")?;
-        Ok(shelves.ids.get(&id).map(|arrival| shelves.view(*arrival)))
+impl OperatorStore for MemoryStore {
+    async fn job(&self, id: JobId, _now: Time) -> StoreResult<Option<Job>> {
+        let state = self.lock_state("reading a job")?;
+        Ok(state.ids.get(&id).map(|arrival| state.view(*arrival)))
     }
 
     async fn find(
@@ -34,57 +37,65 @@ impl Operator for MemoryStore {
         queue: QueueName,
         ids: Vec<JobId>,
         _now: Time,
-    ) -> Answer<Vec<Option<Job>>> {
+    ) -> StoreResult<Vec<Option<Job>>> {
         check_ids(&ids)?;
-        let shelves = self.shelves("finding jobs")?;
-        let found = |id: &JobId| shelves.ids.get(id).map(|arrival| shelves.view(*arrival));
+        let state = self.lock_state("finding jobs")?;
+        let found = |id: &JobId| state.ids.get(id).map(|arrival| state.view(*arrival));
         Ok(ids
             .iter()
             .map(|id| found(id).filter(|job| job.queue == queue))
             .collect())
     }
 
-    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
-        self.shelves("listing jobs")?.page(&query)
+    async fn jobs(&self, query: ListJobsRequest, _now: Time) -> StoreResult<ListJobsResult> {
+        self.lock_state("listing jobs")?.page(&query)
     }
 
-    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        let mut shelves = self.shelves("amending jobs")?;
-        if let Action::Move(to) = &amendment.action {
-            shelves.check_queues([to].into_iter(), self.max_queues)?;
+    async fn amend(&self, amendment: AmendJobsRequest, now: Time) -> StoreResult<AmendResult> {
+        let mut state = self.lock_state("amending jobs")?;
+        if let AmendAction::Move(to) = &amendment.action {
+            state.check_queues([to].into_iter(), self.max_queues)?;
         }
-        let amended = amend(&mut shelves, &amendment, now)?;
-        drop(shelves);
-        self.hint();
+        let amended = amend(&mut state, &amendment, now)?;
+        drop(state);
+        self.notify_watchers();
         Ok(amended)
     }
 
-    async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>> {
+    async fn bury(
+        &self,
+        burials: Vec<NewDeadLetter>,
+        now: Time,
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         check_count("bury", burials.len(), BURY_MAX)?;
-        let mut shelves = self.shelves("burying")?;
+        let mut state = self.lock_state("burying")?;
         Ok(burials
             .into_iter()
-            .map(|burial| shelves.bury(burial, now))
+            .map(|burial| state.bury(burial, now))
             .collect())
     }
 
-    async fn holders(
+    async fn unique_holders(
         &self,
         queue: QueueName,
         keys: Vec<UniqueKey>,
         now: Time,
-    ) -> Answer<Vec<Option<KeyHolder>>> {
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         check_keys(&keys)?;
-        let shelves = self.shelves("looking for holders")?;
+        let state = self.lock_state("looking for holders")?;
         Ok(keys
             .iter()
-            .map(|key| shelves.holder_or_live(&queue, key, now))
+            .map(|key| state.holder_or_live(&queue, key, now))
             .collect())
     }
 
-    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+    async fn groups(
+        &self,
+        query: ListGroupsRequest,
+        _now: Time,
+    ) -> StoreResult<Vec<DeadLetterGroup>> {
         let mut groups = self
-            .shelves("grouping dead letters")?
+            .lock_state("grouping dead letters")?
             .groups(query.queue.as_ref());
         groups.sort_by_key(|group| {
             (
@@ -97,50 +108,56 @@ impl Operator for MemoryStore {
         Ok(groups)
     }
 
-    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
-        let mut shelves = self.shelves("bounding a queue")?;
-        let queue = shelves.queues.entry(queue).or_default();
+    async fn set_bounds(
+        &self,
+        queue: QueueName,
+        bounds: QueueBounds,
+        _now: Time,
+    ) -> StoreResult<()> {
+        let mut state = self.lock_state("bounding a queue")?;
+        let queue = state.queues.entry(queue).or_default();
         (queue.bounds, queue.is_configured) = (bounds, true);
         Ok(())
     }
 
-    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()> {
         check_count("declare queues", queues.len(), DECLARE_MAX)?;
-        let mut shelves = self.shelves("declaring queues")?;
+        let mut state = self.lock_state("declaring queues")?;
         for queue in queues {
-            shelves.queues.entry(queue).or_default().is_configured = true;
+            state.queues.entry(queue).or_default().is_configured = true;
         }
         Ok(())
     }
 
-    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
-        let shelves = self.shelves("listing queues")?;
-        Ok(shelves
-            .queues
-            .keys()
-            .map(|name| shelves.status(name))
-            .collect())
+    async fn queues(&self, _now: Time) -> StoreResult<Vec<QueueStatus>> {
+        let state = self.lock_state("listing queues")?;
+        Ok(state.queues.keys().map(|name| state.status(name)).collect())
     }
 
-    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
-        self.shelves("pausing or resuming a queue")?
+    async fn set_queue_state(
+        &self,
+        queue: QueueName,
+        gate: QueueState,
+        _now: Time,
+    ) -> StoreResult<()> {
+        self.lock_state("pausing or resuming a queue")?
             .queues
             .entry(queue)
             .or_default()
-            .gate = gate;
-        self.hint();
+            .state = gate;
+        self.notify_watchers();
         Ok(())
     }
 
-    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        let shelves = self.shelves("listing workers")?;
-        let alive = shelves
+    async fn workers(&self, within: Span, now: Time) -> StoreResult<Vec<WorkerStatus>> {
+        let state = self.lock_state("listing workers")?;
+        let alive = state
             .workers
             .iter()
             .filter(|(_, (seen_at, _))| now.since(*seen_at) <= within);
         Ok(alive
             .map(|(name, (seen_at, queues))| {
-                let theirs = shelves
+                let theirs = state
                     .claims
                     .values()
                     .filter(|claimed| claimed.by.worker == *name);
@@ -155,9 +172,9 @@ impl Operator for MemoryStore {
             .collect())
     }
 
-    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
-        let shelves = self.shelves("counting expired leases")?;
-        let held = shelves
+    async fn expired_leases(&self, before: Time) -> StoreResult<ExpiredLeases> {
+        let state = self.lock_state("counting expired leases")?;
+        let held = state
             .claims
             .values()
             .filter(|claimed| !claimed.held.is_empty());
@@ -172,48 +189,55 @@ impl Operator for MemoryStore {
         })
     }
 
-    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        let mut shelves = self.shelves("pruning")?;
-        let (names, is_end) = shelves.next_to_prune();
-        let expired = shelves.expired(&retention, &names, now);
+    async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
+        let mut state = self.lock_state("pruning")?;
+        let (names, is_end) = state.next_to_prune();
+        let expired = state.expired(&retention, &names, now);
         let max = retention.max.min(PRUNE_MAX);
-        let mut pruned = Pruned {
+        let mut pruned = PruneResult {
             more: expired.len() > max || !is_end,
-            ..Pruned::default()
+            ..PruneResult::default()
         };
         // What did not fit is looked at again.
         if expired.len() <= max {
-            shelves.pruned_to = names.last().filter(|_| !is_end).cloned();
+            state.pruned_to = names.last().filter(|_| !is_end).cloned();
         }
         for arrival in expired.into_iter().take(max) {
-            match shelves.jobs[&arrival].state {
-                State::Done => pruned.done += 1,
-                State::Cancelled => pruned.cancelled += 1,
+            match state.jobs[&arrival].state {
+                JobState::Done => pruned.done += 1,
+                JobState::Cancelled => pruned.cancelled += 1,
                 _ => pruned.dead += 1,
             }
-            shelves.forget(arrival, now);
+            state.forget(arrival, now);
         }
-        pruned.more |= shelves.forget_keys(max, now);
+        pruned.more |= state.forget_keys(max, now);
         let is_kept = |seen_at: Time| now.since(seen_at) <= WORKER_KEPT_FOR;
-        shelves.workers.retain(|_, (seen_at, _)| is_kept(*seen_at));
-        for name in names.iter().filter(|name| retention.shelf(name).is_some()) {
-            shelves.forget_if_unused(name, now);
+        state.workers.retain(|_, (seen_at, _)| is_kept(*seen_at));
+        for name in names
+            .iter()
+            .filter(|name| retention.retention_for(name).is_some())
+        {
+            state.forget_if_unused(name, now);
         }
         Ok(pruned)
     }
 }
 
-fn amend(shelves: &mut Shelves, amendment: &Amendment, now: Time) -> Answer<Amended> {
-    let (ids, next) = match amendment.sought()? {
-        Sought::Ids(ids) => (ids.to_vec(), None),
-        Sought::Fitting(filter) => shelves.fitting(&filter, amendment)?,
+fn amend(
+    state: &mut MemoryState,
+    amendment: &AmendJobsRequest,
+    now: Time,
+) -> StoreResult<AmendResult> {
+    let (ids, next) = match amendment.check_selection()? {
+        AmendSelection::Ids(ids) => (ids.to_vec(), None),
+        AmendSelection::Matching(filter) => state.matching_jobs(&filter, amendment)?,
     };
-    let mut amended = Amended {
+    let mut amended = AmendResult {
         next,
-        ..Amended::default()
+        ..AmendResult::default()
     };
     for id in ids {
-        match shelves.amend(id, amendment, now) {
+        match state.amend(id, amendment, now) {
             Ok(()) => amended.applied += 1,
             Err(refusal) => amended.refused.push((id, refusal)),
         }
@@ -222,15 +246,15 @@ fn amend(shelves: &mut Shelves, amendment: &Amendment, now: Time) -> Answer<Amen
 }
 
 /// The cursor of an amendment is the last arrival looked at.
-fn reached(cursor: &str) -> Answer<Arrival> {
+fn parse_amend_cursor(cursor: &str) -> StoreResult<ArrivalNumber> {
     let arrival = cursor
         .strip_prefix("amended~")
         .and_then(|arrival| arrival.parse().ok());
     arrival.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
 }
 
-impl Shelves {
-    pub(crate) fn view(&self, arrival: Arrival) -> Job {
+impl MemoryState {
+    pub(crate) fn view(&self, arrival: ArrivalNumber) -> Job {
         let record = &self.jobs[&arrival];
         record.view(
             record
@@ -240,14 +264,14 @@ impl Shelves {
     }
 
     /// The next jobs that fit and that the action could apply to, and where to go on.
-    fn fitting(
+    fn matching_jobs(
         &self,
         filter: &Filter,
-        amendment: &Amendment,
-    ) -> Answer<(Vec<JobId>, Option<String>)> {
+        amendment: &AmendJobsRequest,
+    ) -> StoreResult<(Vec<JobId>, Option<String>)> {
         let after = match &amendment.cursor {
             None => Bound::Unbounded,
-            Some(cursor) => Bound::Excluded(reached(cursor)?),
+            Some(cursor) => Bound::Excluded(parse_amend_cursor(cursor)?),
         };
         let max = amendment.max.clamp(1, AMEND_MAX);
         let (mut found, mut last) = (Vec::new(), None);
@@ -262,41 +286,46 @@ impl Shelves {
         Ok((found, None))
     }
 
-    fn amend(&mut self, id: JobId, amendment: &Amendment, now: Time) -> Result<(), Refusal> {
-        let (arrival, record) = self.record(id).ok_or(Refusal::NotFound)?;
+    fn amend(
+        &mut self,
+        id: JobId,
+        amendment: &AmendJobsRequest,
+        now: Time,
+    ) -> Result<(), AmendRefusal> {
+        let (arrival, record) = self.record(id).ok_or(AmendRefusal::NotFound)?;
         if amendment
             .within()
             .is_some_and(|queue| *queue != record.queue)
         {
-            return Err(Refusal::NotFound);
+            return Err(AmendRefusal::NotFound);
         }
         amendment.permits(record.state)?;
-        let to = if let Action::Move(to) = &amendment.action {
+        let to = if let AmendAction::Move(to) = &amendment.action {
             to
         } else {
             &record.queue
         };
         let (to, needs_room) = (to.clone(), needs_room(&amendment.action, record.state));
         if needs_room && !self.has_room(&to) {
-            return Err(Refusal::Full);
+            return Err(AmendRefusal::Full);
         }
         match &amendment.action {
-            Action::Retry => self.retry(arrival, now)?,
-            Action::Move(to) => self.move_to(arrival, to, now)?,
-            Action::Cancel => {
+            AmendAction::Retry => self.retry(arrival, now)?,
+            AmendAction::Move(to) => self.move_to(arrival, to, now)?,
+            AmendAction::Cancel => {
                 self.take(arrival);
                 if let Some(record) = self.jobs.get_mut(&arrival) {
                     record.finished_at = Some(now);
-                    record.reason = Some(Reason::Operator);
+                    record.reason = Some(EndReason::Operator);
                     self.queues
                         .entry(record.queue.clone())
                         .or_default()
                         .totals
                         .cancelled += 1;
                 }
-                self.put(arrival, State::Cancelled, Place::Tail);
+                self.put(arrival, JobState::Cancelled, Requeue::Back);
             }
-            Action::Delete => {
+            AmendAction::Delete => {
                 self.take(arrival);
                 self.remove_key_of(arrival);
                 self.forget(arrival, now);
@@ -305,7 +334,7 @@ impl Shelves {
         Ok(())
     }
 
-    fn retry(&mut self, arrival: Arrival, now: Time) -> Result<(), Refusal> {
+    fn retry(&mut self, arrival: ArrivalNumber, now: Time) -> Result<(), AmendRefusal> {
         if self.jobs[&arrival].state.is_final() {
             self.retake_key(arrival, now)?;
         }
@@ -316,18 +345,23 @@ impl Shelves {
             }
             record.run_at = now;
         }
-        self.put(arrival, State::Ready, Place::Tail);
+        self.put(arrival, JobState::Ready, Requeue::Back);
         Ok(())
     }
 
-    fn move_to(&mut self, arrival: Arrival, to: &QueueName, now: Time) -> Result<(), Refusal> {
+    fn move_to(
+        &mut self,
+        arrival: ArrivalNumber,
+        to: &QueueName,
+        now: Time,
+    ) -> Result<(), AmendRefusal> {
         let record = &self.jobs[&arrival];
         let holder = record
             .unique
             .as_ref()
             .and_then(|(key, _)| self.key_holder(to, key, now));
         if let Some(twin) = holder.filter(|holder| holder.job != record.id) {
-            return Err(Refusal::Twin(twin.job));
+            return Err(AmendRefusal::UniqueKeyHeld(twin.job));
         }
         self.remove_key_of(arrival);
         if let Some(record) = self.jobs.get_mut(&arrival) {
@@ -336,13 +370,13 @@ impl Shelves {
         self.retry(arrival, now)
     }
 
-    fn bury(&mut self, burial: Burial, now: Time) -> Enqueued {
+    fn bury(&mut self, burial: NewDeadLetter, now: Time) -> EnqueueOutcome {
         let queue = &burial.job.queue;
-        if let Some(known) = self.known(burial.job.id, queue) {
+        if let Some(known) = self.find_known(burial.job.id, queue) {
             return known;
         }
-        if self.count(queue, State::Dead) >= self.bounds(queue).dead_max {
-            return Enqueued::Full;
+        if self.count(queue, JobState::Dead) >= self.bounds(queue).dead_max {
+            return EnqueueOutcome::Full;
         }
         let fingerprint = burial.fingerprint();
         let unique = burial.job.unique.as_ref();
@@ -374,12 +408,12 @@ impl Shelves {
                 .totals
                 .dead += 1;
         }
-        self.put(arrival, State::Dead, Place::Tail);
-        Enqueued::Inserted
+        self.put(arrival, JobState::Dead, Requeue::Back);
+        EnqueueOutcome::Inserted
     }
 
-    fn groups(&self, queue: Option<&QueueName>) -> Vec<Group> {
-        let mut groups: BTreeMap<(QueueName, Fingerprint), Group> = BTreeMap::new();
+    fn groups(&self, queue: Option<&QueueName>) -> Vec<DeadLetterGroup> {
+        let mut groups: BTreeMap<(QueueName, Fingerprint), DeadLetterGroup> = BTreeMap::new();
         for record in self
             .jobs
             .values()
@@ -390,7 +424,7 @@ impl Shelves {
             };
             let group = groups
                 .entry((record.queue.clone(), fingerprint))
-                .or_insert_with(|| Group {
+                .or_insert_with(|| DeadLetterGroup {
                     queue: record.queue.clone(),
                     fingerprint,
                     count: 0,
@@ -408,22 +442,22 @@ impl Shelves {
     }
 
     /// A job that comes back to life needs its key again.
-    fn retake_key(&mut self, arrival: Arrival, now: Time) -> Result<(), Refusal> {
+    fn retake_key(&mut self, arrival: ArrivalNumber, now: Time) -> Result<(), AmendRefusal> {
         let record = &self.jobs[&arrival];
         let Some((key, hold)) = record.unique.clone() else {
             return Ok(());
         };
         let (queue, id) = (record.queue.clone(), record.id);
         match self.key_holder(&queue, &key, now) {
-            Some(holder) if holder.job != id => Err(Refusal::Twin(holder.job)),
+            Some(holder) if holder.job != id => Err(AmendRefusal::UniqueKeyHeld(holder.job)),
             _ => {
-                self.keys.insert((queue, key), Holding { job: id, hold });
+                self.keys.insert((queue, key), KeyHolding { job: id, hold });
                 Ok(())
             }
         }
     }
 
-    fn remove_key_of(&mut self, arrival: Arrival) {
+    fn remove_key_of(&mut self, arrival: ArrivalNumber) {
         let record = &self.jobs[&arrival];
         let Some((key, _)) = &record.unique else {
             return;
@@ -440,14 +474,14 @@ impl Shelves {
 
     fn status(&self, name: &QueueName) -> QueueStatus {
         let queue = &self.queues[name];
-        let mut counts = Counts::default();
+        let mut counts = StateCounts::default();
         for record in self.jobs.values().filter(|record| record.queue == *name) {
             *counts.of_mut(record.state) += 1;
         }
         let next_ready = self.ready.iter().find(|((of, ..), _)| of == name);
         QueueStatus {
             name: name.clone(),
-            gate: queue.gate,
+            state: queue.state,
             counts,
             totals: queue.totals,
             next_ready: next_ready.map(|(_, arrival)| self.jobs[arrival].run_at),
@@ -477,7 +511,7 @@ impl Shelves {
         let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        if is_used || queue.gate == Gate::Paused || queue.is_configured {
+        if is_used || queue.state == QueueState::Paused || queue.is_configured {
             queue.empty_since = None;
             return;
         }
@@ -488,16 +522,21 @@ impl Shelves {
     }
 
     /// What retention removes: queue by queue, done, cancelled, dead, oldest first.
-    fn expired(&self, retention: &Retention, names: &[QueueName], now: Time) -> Vec<Arrival> {
+    fn expired(
+        &self,
+        retention: &PruneRequest,
+        names: &[QueueName],
+        now: Time,
+    ) -> Vec<ArrivalNumber> {
         let mut expired = Vec::new();
         for queue in names {
-            let Some(shelf) = retention.shelf(queue) else {
+            let Some(shelf) = retention.retention_for(queue) else {
                 continue;
             };
             for (state, kept_for, kept_max) in [
-                (State::Done, shelf.done_for, shelf.done_max),
-                (State::Cancelled, shelf.cancelled_for, u64::MAX),
-                (State::Dead, shelf.dead_for, u64::MAX),
+                (JobState::Done, shelf.done_for, shelf.done_max),
+                (JobState::Cancelled, shelf.cancelled_for, u64::MAX),
+                (JobState::Dead, shelf.dead_for, u64::MAX),
             ] {
                 let ended = self
                     .jobs
@@ -508,7 +547,7 @@ impl Shelves {
                     .collect();
                 ended.sort_unstable();
                 let surplus = (ended.len() as u64).saturating_sub(kept_max);
-                let over = |(rank, (at, _)): &(usize, (Option<Time>, Arrival))| {
+                let over = |(rank, (at, _)): &(usize, (Option<Time>, ArrivalNumber))| {
                     (*rank as u64) < surplus || at.is_some_and(|at| at <= now.before(kept_for))
                 };
                 expired.extend(

@@ -2,55 +2,55 @@
 
 use crate::MemoryStore;
 use async_trait::async_trait;
-use backstop_core::lease::{LeaseNumber, extended, is_expired};
+use backstop_core::lease::{LeaseNumber, extend_lease, is_expired};
 use backstop_core::limits::{
     KEY_RECORDS_MAX, PAGE_BYTES_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX,
 };
-use backstop_core::port::Holder;
+use backstop_core::port::KeyLeaseHolder;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
-    Taken, Then, Wanted, WhichKeys,
+    AdvanceOutcome, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection, KeyStatus,
+    ListKeysRequest, OfferOutcome, StoreResult, StreamStatus, StreamStore, TakeRequest, TakeResult,
 };
-use backstop_core::stream::{Counts, Record, StoredKey, StoredRecord};
+use backstop_core::stream::{Record, StoredKey, StoredRecord, StreamCounts};
 use backstop_core::{StreamKey, StreamName, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// All that is known of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Stream {
-    keys: BTreeMap<StreamKey, Key>,
-    counts: Counts,
+pub(crate) struct MemoryStream {
+    keys: BTreeMap<StreamKey, MemoryKey>,
+    counts: StreamCounts,
 }
 
 #[derive(Debug, Default)]
-struct Key {
+struct MemoryKey {
     watermark: Option<i64>,
-    standing: Vec<u8>,
+    state: Vec<u8>,
     arrived: u64,
     records: BTreeMap<i64, StoredRecord>,
     /// When there is something to decide: its time, the end of the lease it is under, or the moment
     /// something arrived.
     due: Option<Time>,
     /// Who has it.
-    holder: Option<Holder>,
+    holder: Option<KeyLeaseHolder>,
     /// The lease it is or was under last, and the last turn of it that was taken in.
     last: Option<(LeaseNumber, u32)>,
 }
 
 #[async_trait]
-impl Streams for MemoryStore {
+impl StreamStore for MemoryStore {
     async fn offer(
         &self,
         stream: StreamName,
         records: Vec<Record>,
         now: Time,
-    ) -> Answer<Vec<Offered>> {
+    ) -> StoreResult<Vec<OfferOutcome>> {
         check_offer(&records)?;
-        let mut shelves = self.shelves("offering")?;
-        let stream = shelves.streams.entry(stream).or_default();
+        let mut state = self.lock_state("offering")?;
+        let stream = state.streams.entry(stream).or_default();
         let answers = records
             .into_iter()
             .map(|record| {
@@ -61,15 +61,15 @@ impl Streams for MemoryStore {
                     .offer(record, now)
             })
             .collect();
-        drop(shelves);
-        self.hint();
+        drop(state);
+        self.notify_watchers();
         Ok(answers)
     }
 
-    async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
+    async fn take(&self, take: TakeRequest, now: Time) -> StoreResult<TakeResult> {
         check_take(&take, now)?;
-        let mut shelves = self.shelves("taking keys")?;
-        let stream = shelves.streams.entry(take.stream.clone()).or_default();
+        let mut state = self.lock_state("taking keys")?;
+        let stream = state.streams.entry(take.stream.clone()).or_default();
         if !stream.keys.values().any(|key| key.is_under(take.number)) {
             stream.hand_out(&take, now);
         }
@@ -79,18 +79,23 @@ impl Streams for MemoryStore {
             .filter(|(_, key)| key.is_under(take.number));
         let keys = taken.map(|(name, key)| key.stored(name)).collect();
         let next_due = match take.wanted {
-            Wanted::Due(_) => stream.keys.values().filter_map(|key| key.due).min(),
-            Wanted::Keys(_) | Wanted::Seized(_) => None,
+            KeySelection::Due(_) => stream.keys.values().filter_map(|key| key.due).min(),
+            KeySelection::Keys(_) | KeySelection::Seized(_) => None,
         };
-        Ok(Taken { keys, next_due })
+        Ok(TakeResult { keys, next_due })
     }
 
-    async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>> {
+    async fn keep(
+        &self,
+        leases: Vec<KeyLease>,
+        until: Time,
+        now: Time,
+    ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
         check_term("keep", until, now)?;
-        let mut shelves = self.shelves("keeping keys")?;
+        let mut state = self.lock_state("keeping keys")?;
         let lost = leases.into_iter().filter(|lease| {
-            let stream = shelves.streams.get_mut(&lease.stream);
+            let stream = state.streams.get_mut(&lease.stream);
             let key = stream.and_then(|stream| stream.keys.get_mut(&lease.key));
             let Some(key) = key.filter(|key| key.is_under(lease.number)) else {
                 return true;
@@ -101,13 +106,17 @@ impl Streams for MemoryStore {
         Ok(lost.collect())
     }
 
-    async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>> {
+    async fn advance(
+        &self,
+        advances: Vec<KeyAdvance>,
+        now: Time,
+    ) -> StoreResult<Vec<AdvanceOutcome>> {
         check_advances(&advances, now)?;
-        let mut shelves = self.shelves("advancing keys")?;
+        let mut state = self.lock_state("advancing keys")?;
         let mut is_due = false;
         let answers = advances.into_iter().map(|advance| {
             let lease = advance.lease.clone();
-            let stream = shelves.streams.entry(lease.stream.clone()).or_default();
+            let stream = state.streams.entry(lease.stream.clone()).or_default();
             let answer = stream.advance(advance, now);
             is_due |= stream
                 .keys
@@ -116,32 +125,29 @@ impl Streams for MemoryStore {
             answer
         });
         let answers = answers.collect();
-        drop(shelves);
+        drop(state);
         if is_due {
-            self.hint();
+            self.notify_watchers();
         }
         Ok(answers)
     }
 
-    async fn streams(&self) -> Answer<Vec<StreamStatus>> {
-        let shelves = self.shelves("listing streams")?;
-        let known = shelves
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.is_known());
+    async fn streams(&self) -> StoreResult<Vec<StreamStatus>> {
+        let state = self.lock_state("listing streams")?;
+        let known = state.streams.iter().filter(|(_, stream)| stream.is_known());
         Ok(known.map(|(name, stream)| stream.status(name)).collect())
     }
 
-    async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
-        let shelves = self.shelves("listing keys")?;
-        let Some(stream) = shelves.streams.get(&query.stream) else {
+    async fn stream_keys(&self, query: ListKeysRequest, now: Time) -> StoreResult<Vec<KeyStatus>> {
+        let state = self.lock_state("listing keys")?;
+        let Some(stream) = state.streams.get(&query.stream) else {
             return Ok(Vec::new());
         };
         let from = query.after.map_or(Bound::Unbounded, Bound::Excluded);
         let fitting = stream
             .keys
             .range((from, Bound::Unbounded))
-            .filter(|(_, key)| query.which == WhichKeys::All || !key.records.is_empty());
+            .filter(|(_, key)| query.filter == KeyFilter::All || !key.records.is_empty());
         let limit = query.limit.clamp(1, PAGE_MAX);
         Ok(fitting
             .take(limit)
@@ -149,9 +155,13 @@ impl Streams for MemoryStore {
             .collect())
     }
 
-    async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
-        let shelves = self.shelves("looking at a key")?;
-        let found = shelves
+    async fn stream_key(
+        &self,
+        stream: StreamName,
+        key: StreamKey,
+    ) -> StoreResult<Option<StoredKey>> {
+        let state = self.lock_state("looking at a key")?;
+        let found = state
             .streams
             .get(&stream)
             .and_then(|stream| stream.keys.get(&key));
@@ -168,13 +178,13 @@ impl Streams for MemoryStore {
     }
 }
 
-impl Stream {
-    fn hand_out(&mut self, take: &Take, now: Time) {
+impl MemoryStream {
+    fn hand_out(&mut self, take: &TakeRequest, now: Time) {
         let wanted: Vec<StreamKey> = match &take.wanted {
-            Wanted::Keys(keys) | Wanted::Seized(keys) => keys.clone(),
-            Wanted::Due(max) => self.first_due(*max, now),
+            KeySelection::Keys(keys) | KeySelection::Seized(keys) => keys.clone(),
+            KeySelection::Due(max) => self.first_due(*max, now),
         };
-        let may_seize = matches!(take.wanted, Wanted::Seized(_));
+        let may_seize = matches!(take.wanted, KeySelection::Seized(_));
         let mut bytes = 0;
         for name in wanted {
             let is_held = self.keys.get(&name).is_some_and(|key| key.is_held(now));
@@ -188,7 +198,7 @@ impl Stream {
                 .take(WINDOW_RECORDS_MAX)
                 .map(|record| record.payload.len())
                 .sum::<usize>();
-            key.holder = Some(Holder {
+            key.holder = Some(KeyLeaseHolder {
                 worker: take.worker.clone(),
                 until: take.until,
             });
@@ -210,31 +220,31 @@ impl Stream {
             .collect()
     }
 
-    fn advance(&mut self, advance: Advance, now: Time) -> Advanced {
-        let Advance {
+    fn advance(&mut self, advance: KeyAdvance, now: Time) -> AdvanceOutcome {
+        let KeyAdvance {
             lease,
             turn,
             seen,
             change,
-            then,
+            lease_action: then,
         } = advance;
         let Some(key) = self.keys.get_mut(&lease.key) else {
-            return if then == Then::Clear {
-                Advanced::Applied
+            return if then == KeyLeaseAction::Clear {
+                AdvanceOutcome::Applied
             } else {
-                Advanced::Stale
+                AdvanceOutcome::Stale
             };
         };
         match key.last {
             Some((number, last)) if number == lease.number && turn <= last => {
-                return Advanced::Applied;
+                return AdvanceOutcome::Applied;
             }
             Some((number, _)) if number == lease.number && key.holder.is_some() => {}
-            _ => return Advanced::Stale,
+            _ => return AdvanceOutcome::Stale,
         }
         key.last = Some((lease.number, turn));
         key.watermark = change.watermark;
-        key.standing = change.standing;
+        key.state = change.state;
         for position in change.drop {
             key.records.remove(&position);
         }
@@ -244,20 +254,20 @@ impl Stream {
         }
         self.counts.add(&change.counts);
         match then {
-            Then::Keep(until) => key.extend(until, now),
-            Then::Release(wake) => {
+            KeyLeaseAction::Keep(until) => key.extend(until, now),
+            KeyLeaseAction::Release(wake) => {
                 key.holder = None;
                 key.due = if key.arrived > seen { Some(now) } else { wake };
             }
-            Then::Clear => {
+            KeyLeaseAction::Clear => {
                 key.records.clear();
                 (key.holder, key.due) = (None, None);
-                if key.watermark.is_none() && key.standing.is_empty() {
+                if key.watermark.is_none() && key.state.is_empty() {
                     self.keys.remove(&lease.key);
                 }
             }
         }
-        Advanced::Applied
+        AdvanceOutcome::Applied
     }
 
     /// Whether anything is left of it, or ever happened in it.
@@ -282,13 +292,13 @@ impl Stream {
     }
 }
 
-impl Key {
-    fn offer(&mut self, record: Record, now: Time) -> Offered {
+impl MemoryKey {
+    fn offer(&mut self, record: Record, now: Time) -> OfferOutcome {
         if self.records.contains_key(&record.position) {
-            return Offered::Duplicate;
+            return OfferOutcome::Duplicate;
         }
         if self.records.len() as u64 >= KEY_RECORDS_MAX {
-            return Offered::Full;
+            return OfferOutcome::Full;
         }
         self.arrived += 1;
         let from = self
@@ -316,7 +326,7 @@ impl Key {
                 payload,
             },
         );
-        Offered::Held
+        OfferOutcome::Held
     }
 
     fn is_under(&self, number: LeaseNumber) -> bool {
@@ -331,7 +341,7 @@ impl Key {
 
     fn extend(&mut self, until: Time, now: Time) {
         if let Some(holder) = &mut self.holder {
-            holder.until = extended(holder.until, until, now);
+            holder.until = extend_lease(holder.until, until, now);
         }
         self.due = self.due_under_lease();
     }
@@ -348,7 +358,7 @@ impl Key {
         StoredKey {
             key: name.clone(),
             watermark: self.watermark,
-            standing: self.standing.clone(),
+            state: self.state.clone(),
             arrived: self.arrived,
             records: self
                 .records
@@ -366,7 +376,7 @@ impl Key {
         KeyStatus {
             key: name.clone(),
             watermark: self.watermark,
-            standing: self.standing.clone(),
+            state: self.state.clone(),
             records: self.records.len() as u64,
             oldest: self.records.values().map(|record| record.at).min(),
             due: self.due.filter(|_| !is_held),

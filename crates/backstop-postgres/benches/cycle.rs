@@ -3,17 +3,18 @@
 //! disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
-use backstop_core::plan::Want;
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::{
-    Advance, Advanced, Backlog, Claim, KeyLease, Store, Streams, Take, Then, Wanted,
+    AdvanceOutcome, Claim, JobStore, KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, Store,
+    StreamStore, TakeRequest,
 };
-use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
-use backstop_core::verdict::{Keep, Settlement};
+use backstop_core::stream::{KeyChange, Record, StoredKey, StreamCounter, StreamCounts};
+use backstop_core::verdict::{DoneRetention, Settlement};
 use backstop_core::{
     JobId, Kind, LeaseNumber, NewJob, Outcome, Payload, QueueName, Span, StreamKey, StreamName,
     Time, WorkerName,
 };
-use backstop_postgres::{Durability, PostgresStore};
+use backstop_postgres::{PostgresDurability, PostgresStore};
 use backstop_testkit::servers::postgres::{Fsync, Postgres, Settings};
 use std::time::Instant;
 
@@ -41,7 +42,7 @@ async fn measure() {
         ..Settings::default()
     });
     let address = server.fresh_url();
-    let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+    let store = PostgresStore::open(&address, PostgresDurability::Full).expect("an address");
     store.migrate().await.expect("the store migrates");
     let mut bench = Bench { store, draws: 1 };
     let first = rate(KEYS, bench.in_order(0)).await;
@@ -116,7 +117,7 @@ impl Bench {
         random[..8].copy_from_slice(&self.draw().to_le_bytes());
         let (queue, payload) = (
             QueueName::new("q").expect("a name"),
-            Payload::stored(vec![b' '; 100]),
+            Payload::from_stored(vec![b' '; 100]),
         );
         NewJob::new(JobId::at(NOW, random), queue, Kind::default(), payload)
     }
@@ -128,7 +129,7 @@ impl Bench {
                 number: LeaseNumber::draw(self.draw()),
                 worker: WorkerName::new("bench"),
                 until: NOW.after(LEASE),
-                wants: vec![Want {
+                wants: vec![QueueQuota {
                     queue: queue.clone(),
                     max: BATCH,
                 }],
@@ -139,16 +140,16 @@ impl Bench {
             }
             let settle = |lease| Settlement {
                 lease,
-                outcome: Outcome::Done(Keep::Listed),
+                outcome: Outcome::Done(DoneRetention::Listed),
             };
             let settlements = runs.runs.into_iter().map(|run| settle(run.lease)).collect();
             self.store.settle(settlements, NOW).await.expect("they end");
         }
     }
 
-    fn take(&mut self, wanted: Wanted) -> Take {
+    fn take(&mut self, wanted: KeySelection) -> TakeRequest {
         let (number, worker) = (LeaseNumber::draw(self.draw()), WorkerName::new("bench"));
-        Take {
+        TakeRequest {
             stream: stream(),
             number,
             worker,
@@ -163,7 +164,7 @@ impl Bench {
             let keys = (0..BATCH)
                 .map(|n| key(n * (KEYS / BATCH) + batch))
                 .collect();
-            let take = self.take(Wanted::Keys(keys));
+            let take = self.take(KeySelection::Keys(keys));
             let taken = self.store.take(take.clone(), NOW).await.expect("keys").keys;
             assert_eq!(taken.len(), BATCH);
             self.advance(take.number, taken, 60 * round).await;
@@ -177,7 +178,7 @@ impl Bench {
                 position: 60 * round + 120,
                 step: 60,
                 tenant: None,
-                payload: Payload::stored(vec![b' '; 100]),
+                payload: Payload::from_stored(vec![b' '; 100]),
             };
             self.store
                 .offer(stream(), (0..BATCH).map(record).collect(), NOW)
@@ -188,7 +189,7 @@ impl Bench {
 
     async fn drain_due(&mut self) {
         loop {
-            let take = self.take(Wanted::Due(BATCH));
+            let take = self.take(KeySelection::Due(BATCH));
             let taken = self.store.take(take.clone(), NOW).await.expect("keys").keys;
             if taken.is_empty() {
                 return;
@@ -203,22 +204,26 @@ impl Bench {
             .map(|stored| advance(number, stored, watermark))
             .collect();
         let answers = self.store.advance(advances, NOW).await.expect("answers");
-        assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == AdvanceOutcome::Applied)
+        );
     }
 }
 
-fn advance(number: LeaseNumber, stored: StoredKey, watermark: i64) -> Advance {
-    let mut counts = Counts::default();
-    counts[Count::Handled] = 1;
+fn advance(number: LeaseNumber, stored: StoredKey, watermark: i64) -> KeyAdvance {
+    let mut counts = StreamCounts::default();
+    counts[StreamCounter::Handled] = 1;
     let drop = stored
         .records
         .iter()
         .map(|record| record.position)
         .collect();
     let standing = b"{\"step\":60}".to_vec();
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(watermark),
-        standing,
+        state: standing,
         hold: Vec::new(),
         drop,
         counts,
@@ -228,12 +233,12 @@ fn advance(number: LeaseNumber, stored: StoredKey, watermark: i64) -> Advance {
         key: stored.key,
         number,
     };
-    Advance {
+    KeyAdvance {
         lease,
         turn: 1,
         seen: stored.arrived,
         change,
-        then: Then::Release(None),
+        lease_action: KeyLeaseAction::Release(None),
     }
 }
 

@@ -24,12 +24,12 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// A store that cannot be opened. Says nothing of a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum PostgresOpenError {
     /// Not an address.
     #[error(
         "the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
-    Address(String),
+    PostgresAddress(String),
     /// Not a name for a schema.
     #[error(
         "`{0}` cannot be the name of a schema here; use up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, \
@@ -53,7 +53,7 @@ pub enum OpenError {
 
 /// Where connections lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pooler {
+pub(crate) enum PoolerMode {
     /// To the server itself.
     None,
     /// To a pooler that gives every transaction another server connection: nothing of a session is
@@ -63,23 +63,23 @@ pub(crate) enum Pooler {
 
 /// An address, read.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub(crate) struct PostgresAddress {
     pub(crate) config: Config,
     pub(crate) schema: String,
-    pub(crate) pooler: Pooler,
+    pub(crate) pooler: PoolerMode,
     pub(crate) connections: usize,
     pub(crate) root_certificate: Option<PathBuf>,
 }
 
-impl FromStr for Address {
-    type Err = OpenError;
+impl FromStr for PostgresAddress {
+    type Err = PostgresOpenError;
 
-    fn from_str(text: &str) -> Result<Self, OpenError> {
+    fn from_str(text: &str) -> Result<Self, PostgresOpenError> {
         let (server, query) = text.split_once('?').unwrap_or((text, ""));
         let mut read = Self {
             config: Config::new(),
             schema: SCHEMA.to_owned(),
-            pooler: Pooler::None,
+            pooler: PoolerMode::None,
             connections: CONNECTIONS,
             root_certificate: None,
         };
@@ -93,31 +93,31 @@ impl FromStr for Address {
         }
         let separator = if rest.is_empty() { "" } else { "?" };
         let server = format!("{server}{separator}{}", rest.join("&"));
-        read.config =
-            Config::from_str(&server).map_err(|error| OpenError::Address(reason(&error)))?;
+        read.config = Config::from_str(&server)
+            .map_err(|error| PostgresOpenError::PostgresAddress(reason(&error)))?;
         read.finish(says_tls);
         Ok(read)
     }
 }
 
 /// The schema that an address names.
-pub fn schema_of(address: &str) -> Result<String, OpenError> {
-    Address::from_str(address).map(|address| address.schema)
+pub fn schema_of(address: &str) -> Result<String, PostgresOpenError> {
+    PostgresAddress::from_str(address).map(|address| address.schema)
 }
 
-impl Address {
+impl PostgresAddress {
     /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver
     /// knows.
-    fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, OpenError> {
-        let wrong = |name, expected| OpenError::Parameter {
+    fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, PostgresOpenError> {
+        let wrong = |name, expected| PostgresOpenError::Parameter {
             name,
             value: value.to_owned(),
             expected,
         };
         match (name, value) {
             ("schema", _) => self.schema = schema(value)?,
-            ("pooler", "transaction") => self.pooler = Pooler::Transaction,
-            ("pooler", "none") => self.pooler = Pooler::None,
+            ("pooler", "transaction") => self.pooler = PoolerMode::Transaction,
+            ("pooler", "none") => self.pooler = PoolerMode::None,
             ("pooler", _) => return Err(wrong("pooler", "none or transaction")),
             ("connections", _) => {
                 let connections = value
@@ -172,7 +172,7 @@ fn is_near(host: &Host) -> bool {
     }
 }
 
-fn schema(name: &str) -> Result<String, OpenError> {
+fn schema(name: &str) -> Result<String, PostgresOpenError> {
     let first = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'_';
     let fits = name.len() <= SCHEMA_CHARS_MAX
         && name.as_bytes().first().is_some_and(first)
@@ -183,7 +183,7 @@ fn schema(name: &str) -> Result<String, OpenError> {
     if fits {
         Ok(name.to_owned())
     } else {
-        Err(OpenError::Schema(name.to_owned()))
+        Err(PostgresOpenError::Schema(name.to_owned()))
     }
 }
 

@@ -1,12 +1,12 @@
 //! What an operator does to jobs.
 
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::amend::{Action, Filter, Refusal};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter};
 use backstop_core::limits::SCAN_MAX;
-use backstop_core::port::place::Fitting;
-use backstop_core::port::{Amended, Amendment, Answer, StoreError};
-use backstop_core::{Fingerprint, JobId, Kind, QueueName, State, Time};
+use backstop_core::port::cursor::AmendScan;
+use backstop_core::port::{AmendJobsRequest, AmendResult, StoreError, StoreResult};
+use backstop_core::{Fingerprint, JobId, JobState, Kind, QueueName, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -19,72 +19,73 @@ const ELSEWHERE: i32 = 10;
 
 /// Does something to these jobs, and answers for each.
 pub(crate) async fn amend_ids(
-    link: &Link,
+    link: &PostgresLink,
     ids: &[JobId],
-    amendment: &Amendment,
+    amendment: &AmendJobsRequest,
     max_queues: usize,
     now: Time,
-) -> Answer<Amended> {
+) -> StoreResult<AmendResult> {
     let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
     let within = amendment.within().map(|queue| Filter {
         queue: Some(queue.clone()),
         ..Filter::default()
     });
     // What is not in the queue that was named is as good as nowhere.
-    let told = |why: Option<Refusal>| Some(why.unwrap_or(Refusal::NotFound));
+    let visible_refusal = |why: Option<AmendRefusal>| Some(why.unwrap_or(AmendRefusal::NotFound));
     let deed = Deed {
         action: &amendment.action,
         only: amendment.only,
         filter: within.as_ref(),
         max_queues,
     };
-    amend(link, &ids, &deed, told, now).await
+    amend(link, &ids, &deed, visible_refusal, now).await
 }
 
 /// Does something to the next jobs that fit.
 pub(crate) async fn amend_fitting(
-    link: &Link,
-    wanted: &Fitting,
+    link: &PostgresLink,
+    wanted: &AmendScan,
     max_queues: usize,
     now: Time,
-) -> Answer<Amended> {
+) -> StoreResult<AmendResult> {
     let (ids, next) = pick(link, wanted).await?;
     let amended = if ids.is_empty() {
-        Amended::default()
+        AmendResult::default()
     } else {
         // What does not fit any more is passed in silence.
-        let told = |why: Option<Refusal>| why.filter(|why| why.is_by_others());
+        let visible_refusal =
+            |why: Option<AmendRefusal>| why.filter(|why| why.depends_on_other_jobs());
         let deed = Deed {
             action: &wanted.action,
             only: wanted.only,
             filter: Some(&wanted.filter),
             max_queues,
         };
-        amend(link, &ids, &deed, told, now).await?
+        amend(link, &ids, &deed, visible_refusal, now).await?
     };
-    Ok(Amended {
-        next: next.map(Fitting::cursor),
+    Ok(AmendResult {
+        next: next.map(AmendScan::cursor),
         ..amended
     })
 }
 
 /// What is done, and to which of the jobs that are named.
 struct Deed<'a> {
-    action: &'a Action,
+    action: &'a AmendAction,
     /// Only in this state.
-    only: Option<State>,
+    only: Option<JobState>,
     filter: Option<&'a Filter>,
     max_queues: usize,
 }
 
 /// `told` says which refusals are told; those of jobs that do not fit the filter have no reason.
 async fn amend(
-    link: &Link,
+    link: &PostgresLink,
     ids: &[Uuid],
     deed: &Deed<'_>,
-    told: impl Fn(Option<Refusal>) -> Option<Refusal>,
+    visible_refusal: impl Fn(Option<AmendRefusal>) -> Option<AmendRefusal>,
     now: Time,
-) -> Answer<Amended> {
+) -> StoreResult<AmendResult> {
     let Deed {
         action,
         only,
@@ -108,25 +109,29 @@ async fn amend(
         (&now.as_micros() as _, Type::INT8),
         (&row::number(max_queues) as _, Type::INT4),
     ];
-    let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
-    let mut amended = Amended {
+    let rows = link
+        .call(DOING, CommitMode::Durable, "amend", &params)
+        .await?;
+    let mut amended = AmendResult {
         applied: ids.len() - rows.len(),
-        ..Amended::default()
+        ..AmendResult::default()
     };
     for row in &rows {
         let (id, why) = refused(ids, row)?;
-        amended.refused.extend(told(why).map(|why| (id, why)));
+        amended
+            .refused
+            .extend(visible_refusal(why).map(|why| (id, why)));
     }
     Ok(amended)
 }
 
 /// The number of an action, and the queue it names.
-fn coded(action: &Action) -> (i32, Option<&str>) {
+fn coded(action: &AmendAction) -> (i32, Option<&str>) {
     match action {
-        Action::Retry => (0, None),
-        Action::Cancel => (1, None),
-        Action::Delete => (2, None),
-        Action::Move(to) => (3, Some(to.as_str())),
+        AmendAction::Retry => (0, None),
+        AmendAction::Cancel => (1, None),
+        AmendAction::Delete => (2, None),
+        AmendAction::Move(to) => (3, Some(to.as_str())),
     }
 }
 
@@ -149,7 +154,7 @@ fn fingerprint(filter: Option<&Filter>) -> Option<i64> {
 }
 
 /// Which job, and why; without a reason it does not fit.
-fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
+fn refused(ids: &[Uuid], row: &Row) -> StoreResult<(JobId, Option<AmendRefusal>)> {
     let (at, code): (i32, i32) = (row::get(row, 0)?, row::get(row, 1)?);
     let unknown = || StoreError::corrupt(DOING, format!("answer {code} for job {at}"));
     let id = usize::try_from(at - 1)
@@ -158,17 +163,17 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
         .copied()
         .ok_or_else(unknown)?;
     let refusal = match code {
-        0 => Refusal::NotFound,
-        1 => Refusal::Running,
-        2 => Refusal::Done,
-        3 => Refusal::Ready,
-        4 => Refusal::Ended,
-        5 => Refusal::Twin(row::job_id(row::get(row, 2)?)),
+        0 => AmendRefusal::NotFound,
+        1 => AmendRefusal::Running,
+        2 => AmendRefusal::Done,
+        3 => AmendRefusal::Ready,
+        4 => AmendRefusal::Ended,
+        5 => AmendRefusal::UniqueKeyHeld(row::job_id(row::get(row, 2)?)),
         UNFIT => return Ok((row::job_id(id), None)),
-        7 => Refusal::Alive,
-        8 => Refusal::Full,
+        7 => AmendRefusal::Alive,
+        8 => AmendRefusal::Full,
         ELSEWHERE.. => {
-            Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1)))
+            AmendRefusal::OtherState(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1)))
         }
         _ => return Err(unknown()),
     };
@@ -176,8 +181,10 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
 }
 
 /// The next jobs that fit, and where to go on.
-async fn pick(link: &Link, wanted: &Fitting) -> Answer<(Vec<Uuid>, Option<i64>)> {
-    let fitting = State::ALL.into_iter().filter(|state| wanted.state(*state));
+async fn pick(link: &PostgresLink, wanted: &AmendScan) -> StoreResult<(Vec<Uuid>, Option<i64>)> {
+    let fitting = JobState::ALL
+        .into_iter()
+        .filter(|state| wanted.admits_state(*state));
     let states: i32 = fitting.map(|state| 1 << state as i32).sum();
     let filter = Some(&wanted.filter);
     let params = [
@@ -189,7 +196,9 @@ async fn pick(link: &Link, wanted: &Fitting) -> Answer<(Vec<Uuid>, Option<i64>)>
         (&row::number(wanted.max) as _, Type::INT4),
         (&row::number(SCAN_MAX) as _, Type::INT4),
     ];
-    let rows = link.call(DOING, Commit::Durable, "pick", &params).await?;
+    let rows = link
+        .call(DOING, CommitMode::Durable, "pick", &params)
+        .await?;
     let (mut ids, mut next) = (Vec::new(), None);
     for row in &rows {
         match row::get(row, 0)? {

@@ -1,22 +1,22 @@
 //! Signs of life, and the beginning of runs.
 
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::lease::longest_kept;
-use backstop_core::port::{Answer, Beat, StoreError};
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::{BeatRequest, StoreError, StoreResult};
 use backstop_core::{Lease, QueueName, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 /// Leases as the functions take them.
-struct Columns<'a> {
+struct LeaseColumns<'a> {
     ids: Vec<Uuid>,
     queues: Vec<&'a str>,
     numbers: Vec<i64>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> LeaseColumns<'a> {
     fn of(leases: &'a [Lease]) -> Self {
         Self {
             ids: leases.iter().map(|lease| row::uuid(lease.job)).collect(),
@@ -27,9 +27,13 @@ impl<'a> Columns<'a> {
 }
 
 /// Keeps claims alive, and tells which leases are lost.
-pub(crate) async fn beat(link: &Link, beat: &Beat, now: Time) -> Answer<Vec<Lease>> {
+pub(crate) async fn beat(
+    link: &PostgresLink,
+    beat: &BeatRequest,
+    now: Time,
+) -> StoreResult<Vec<Lease>> {
     let served: Vec<&str> = beat.queues.iter().map(QueueName::as_str).collect();
-    let leases = Columns::of(&beat.leases);
+    let leases = LeaseColumns::of(&beat.leases);
     let params = [
         (&beat.worker.as_str() as _, Type::TEXT),
         (&served.join("\n") as _, Type::TEXT),
@@ -37,18 +41,23 @@ pub(crate) async fn beat(link: &Link, beat: &Beat, now: Time) -> Answer<Vec<Leas
         (&leases.queues as _, Type::TEXT_ARRAY),
         (&leases.numbers as _, Type::INT8_ARRAY),
         (&beat.until.as_micros() as _, Type::INT8),
-        (&longest_kept(beat.until, now).as_micros() as _, Type::INT8),
+        (
+            &longest_lease_end(beat.until, now).as_micros() as _,
+            Type::INT8,
+        ),
         (&now.as_micros() as _, Type::INT8),
     ];
     lost(
         &beat.leases,
-        &link.call("beating", Commit::Quick, "beat", &params).await?,
+        &link
+            .call("beating", CommitMode::Quick, "beat", &params)
+            .await?,
     )
 }
 
 /// Notes that runs have begun, and tells which leases are lost.
-pub(crate) async fn begin(link: &Link, leases: &[Lease]) -> Answer<Vec<Lease>> {
-    let columns = Columns::of(leases);
+pub(crate) async fn begin(link: &PostgresLink, leases: &[Lease]) -> StoreResult<Vec<Lease>> {
+    let columns = LeaseColumns::of(leases);
     let params = [
         (&columns.ids as _, Type::UUID_ARRAY),
         (&columns.queues as _, Type::TEXT_ARRAY),
@@ -59,7 +68,7 @@ pub(crate) async fn begin(link: &Link, leases: &[Lease]) -> Answer<Vec<Lease>> {
         &link
             .call(
                 "noting that runs begin",
-                Commit::Quick,
+                CommitMode::Quick,
                 "begin_runs",
                 &params,
             )
@@ -67,7 +76,7 @@ pub(crate) async fn begin(link: &Link, leases: &[Lease]) -> Answer<Vec<Lease>> {
     )
 }
 
-fn lost(leases: &[Lease], rows: &[Row]) -> Answer<Vec<Lease>> {
+fn lost(leases: &[Lease], rows: &[Row]) -> StoreResult<Vec<Lease>> {
     let lost = |row| {
         let number: i32 = row::get(row, 0)?;
         let lease = usize::try_from(number - 1)

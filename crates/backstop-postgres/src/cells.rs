@@ -1,25 +1,28 @@
 //! Small values that processes share.
 
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery, StoreError, Swap, Swapped};
+use backstop_core::port::{Cell, CellSwap, ListCellsRequest, StoreError, StoreResult, SwapOutcome};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// The cells of these names, in their order.
-pub(crate) async fn cells(link: &Link, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+pub(crate) async fn cells(
+    link: &PostgresLink,
+    names: Vec<String>,
+) -> StoreResult<Vec<Option<Cell>>> {
     // The server takes no text with a NUL; no cell has such a name, nor an empty one.
-    let asked: Vec<&str> = names
+    let requested: Vec<&str> = names
         .iter()
         .map(|name| if name.contains('\0') { "" } else { name })
         .collect();
     let rows = link
         .call(
             "reading cells",
-            Commit::Durable,
+            CommitMode::Durable,
             "cells",
-            &[(&asked, Type::TEXT_ARRAY)],
+            &[(&requested, Type::TEXT_ARRAY)],
         )
         .await?;
     let mut cells = vec![None; names.len()];
@@ -31,13 +34,13 @@ pub(crate) async fn cells(link: &Link, names: Vec<String>) -> Answer<Vec<Option<
             version: row::get(row, 1)?,
             value: row::get(row, 2)?,
         };
-        *spot(&mut cells, at)? = Some(cell);
+        *slot(&mut cells, at)? = Some(cell);
     }
     Ok(cells)
 }
 
 /// The next cells, by the bytes of their names.
-pub(crate) async fn list(link: &Link, query: &CellQuery) -> Answer<Vec<Cell>> {
+pub(crate) async fn list(link: &PostgresLink, query: &ListCellsRequest) -> StoreResult<Vec<Cell>> {
     if query.prefix.contains('\0') {
         return Ok(Vec::new());
     }
@@ -56,9 +59,9 @@ pub(crate) async fn list(link: &Link, query: &CellQuery) -> Answer<Vec<Cell>> {
         (&row::number(limit + 1) as _, Type::INT4),
     ];
     let rows = link
-        .call("listing cells", Commit::Durable, "list_cells", &params)
+        .call("listing cells", CommitMode::Durable, "list_cells", &params)
         .await?;
-    let cells: Vec<Cell> = rows.iter().map(cell).collect::<Answer<_>>()?;
+    let cells: Vec<Cell> = rows.iter().map(cell).collect::<StoreResult<_>>()?;
     let behind = cells
         .into_iter()
         .filter(|cell| Some(cell.name.as_str()) != after);
@@ -68,7 +71,7 @@ pub(crate) async fn list(link: &Link, query: &CellQuery) -> Answer<Vec<Cell>> {
         .collect())
 }
 
-fn cell(row: &Row) -> Answer<Cell> {
+fn cell(row: &Row) -> StoreResult<Cell> {
     Ok(Cell {
         name: row::get(row, 0)?,
         version: row::get(row, 1)?,
@@ -77,7 +80,11 @@ fn cell(row: &Row) -> Answer<Cell> {
 }
 
 /// Changes values, each by itself.
-pub(crate) async fn swap(link: &Link, commit: Commit, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+pub(crate) async fn swap(
+    link: &PostgresLink,
+    commit: CommitMode,
+    swaps: Vec<CellSwap>,
+) -> StoreResult<Vec<SwapOutcome>> {
     let names: Vec<&str> = swaps.iter().map(|swap| swap.name.as_str()).collect();
     let seen: Vec<Option<i64>> = swaps.iter().map(|swap| swap.seen).collect();
     let versions: Vec<i64> = swaps.iter().map(|swap| swap.version).collect();
@@ -88,10 +95,10 @@ pub(crate) async fn swap(link: &Link, commit: Commit, swaps: Vec<Swap>) -> Answe
         (&versions as _, Type::INT8_ARRAY),
         (&values as _, Type::BYTEA_ARRAY),
     ];
-    let mut swapped = vec![Swapped::Applied; swaps.len()];
+    let mut swapped = vec![SwapOutcome::Applied; swaps.len()];
     for row in &link.call("swapping cells", commit, "swap", &params).await? {
         let (at, version) = (at(row)?, row::get::<Option<i64>>(row, 1)?);
-        let standing = match version {
+        let current = match version {
             Some(version) => {
                 let name = names.get(at).copied().unwrap_or_default().to_owned();
                 Some(Cell {
@@ -102,23 +109,23 @@ pub(crate) async fn swap(link: &Link, commit: Commit, swaps: Vec<Swap>) -> Answe
             }
             None => None,
         };
-        *spot(&mut swapped, at)? = Swapped::Conflict(standing);
+        *slot(&mut swapped, at)? = SwapOutcome::Conflict(current);
     }
     Ok(swapped)
 }
 
 /// The place of an answer, which is numbered from 1 on.
-fn at(row: &Row) -> Answer<usize> {
+fn at(row: &Row) -> StoreResult<usize> {
     let number: i32 = row::get(row, 0)?;
-    usize::try_from(number - 1).map_err(|_| unasked(number))
+    usize::try_from(number - 1).map_err(|_| unrequested(number))
 }
 
-fn spot<T>(answers: &mut [T], at: usize) -> Answer<&mut T> {
+fn slot<T>(answers: &mut [T], at: usize) -> StoreResult<&mut T> {
     answers
         .get_mut(at)
-        .ok_or_else(|| unasked(row::number(at + 1)))
+        .ok_or_else(|| unrequested(row::number(at + 1)))
 }
 
-fn unasked(number: i32) -> StoreError {
+fn unrequested(number: i32) -> StoreError {
     StoreError::corrupt("reading cells", format!("an answer for cell {number}"))
 }

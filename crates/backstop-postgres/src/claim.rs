@@ -1,19 +1,23 @@
 //! Jobs out, and what dead workers left behind.
 
-use crate::floor::{Floors, Of};
-use crate::link::{Commit, Link};
-use crate::row::{self, Held};
-use backstop_core::limits::{CLAIM_BYTES_MAX, LEASE_ASKED_MAX, SEIZE_EMPTIED_MAX, SEIZE_MAX};
-use backstop_core::port::{Answer, Claim, Seize, Seized, Seizure, StoreError};
-use backstop_core::verdict::Vanished;
-use backstop_core::{Lease, LeaseNumber, Leased, Time};
+use crate::link::{CommitMode, PostgresLink};
+use crate::row::{self, ClaimedRow};
+use crate::scan_hint::{ScanHints, ScanTarget};
+use backstop_core::limits::{CLAIM_BYTES_MAX, LEASE_REQUEST_MAX, SEIZE_EMPTIED_MAX, SEIZE_MAX};
+use backstop_core::port::{Claim, SeizeRequest, SeizeResult, SeizedRun, StoreError, StoreResult};
+use backstop_core::verdict::LostLease;
+use backstop_core::{Lease, LeaseNumber, LeasedRun, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 const SEIZING: &str = "seizing";
 
 /// Hands out ready jobs; what is left of it, if this claim was made before.
-pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<Leased>> {
+pub(crate) async fn claim(
+    link: &PostgresLink,
+    claim: &Claim,
+    now: Time,
+) -> StoreResult<Vec<LeasedRun>> {
     let queues: Vec<&str> = claim.wants.iter().map(|want| want.queue.as_str()).collect();
     let max: Vec<i32> = claim
         .wants
@@ -33,7 +37,7 @@ pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<L
         ),
     ];
     let rows = link
-        .call("claiming", Commit::Quick, "claim", &params)
+        .call("claiming", CommitMode::Quick, "claim", &params)
         .await?;
     Ok(in_order(&rows, claim.number)?
         .into_iter()
@@ -43,20 +47,23 @@ pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<L
 
 /// Takes over jobs of expired claims.
 pub(crate) async fn seize(
-    link: &Link,
-    floors: &Floors,
-    seize: &Seize,
-    commit: Commit,
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
+    seize: &SeizeRequest,
+    commit: CommitMode,
     now: Time,
-) -> Answer<Seizure> {
-    let (look, max) = (floors.look(&Of::Leases, now), seize.max.min(SEIZE_MAX));
+) -> StoreResult<SeizeResult> {
+    let (look, max) = (
+        scan_hints.begin_scan(&ScanTarget::Leases, now),
+        seize.max.min(SEIZE_MAX),
+    );
     let params = [
         (&seize.number.as_i64() as _, Type::INT8),
         (&seize.worker.as_str() as _, Type::TEXT),
         (&seize.until.as_micros() as _, Type::INT8),
         (&row::number(max) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
-        (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
+        (&now.after(LEASE_REQUEST_MAX).as_micros() as _, Type::INT8),
         (&look.begins_at() as _, Type::INT8),
         (&row::number(SEIZE_EMPTIED_MAX) as _, Type::INT4),
     ];
@@ -68,29 +75,31 @@ pub(crate) async fn seize(
     // A lease that was passed over is locked by somebody who may give up: then it is still the
     // first.
     if !more && !passed {
-        floors.left_nothing(Of::Leases, look, now);
+        scan_hints.record_empty(ScanTarget::Leases, look, now);
     }
     let mut held = in_order(rows, seize.number)?;
     held.sort_by(|one, other| one.place.cmp(&other.place));
-    Ok(Seizure {
+    Ok(SeizeResult {
         runs: held.into_iter().filter_map(seized).collect(),
         more,
     })
 }
 
-fn seized(held: Held) -> Option<Seized> {
+fn seized(held: ClaimedRow) -> Option<SeizedRun> {
     let (worker, number) = held.vanished?;
     let lease = Lease {
         number,
         ..held.run.lease.clone()
     };
-    Some(Seized {
+    Some(SeizedRun {
         run: held.run,
-        vanished: Vanished { worker, lease },
+        vanished: LostLease { worker, lease },
         begun: held.begun,
     })
 }
 
-fn in_order(rows: &[Row], number: LeaseNumber) -> Answer<Vec<Held>> {
-    rows.iter().map(|row| row::held(row, number)).collect()
+fn in_order(rows: &[Row], number: LeaseNumber) -> StoreResult<Vec<ClaimedRow>> {
+    rows.iter()
+        .map(|row| row::claimed_row(row, number))
+        .collect()
 }

@@ -1,17 +1,23 @@
 //! Dead letters: in, and by what they died of.
 
-use crate::enqueue::{put, refused};
-use crate::link::{Commit, Link};
+use crate::enqueue::{refused, set_answer};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
+use backstop_core::job_options::JobOptions;
 use backstop_core::limits::GROUPS_MAX;
-use backstop_core::port::{Answer, Burial, Enqueued, Group, GroupQuery, StoreError};
-use backstop_core::terms::Terms;
+use backstop_core::port::{
+    DeadLetterGroup, EnqueueOutcome, ListGroupsRequest, NewDeadLetter, StoreError, StoreResult,
+};
 use backstop_core::{Fingerprint, QueueName, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// Takes dead letters in.
-pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Answer<Vec<Enqueued>> {
+pub(crate) async fn bury(
+    link: &PostgresLink,
+    commit: CommitMode,
+    burials: &[NewDeadLetter],
+) -> StoreResult<Vec<EnqueueOutcome>> {
     macro_rules! column {
         ($of:expr) => {
             burials.iter().map($of).collect::<Vec<_>>()
@@ -95,9 +101,9 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
             Type::INT8_ARRAY,
         ),
     ];
-    let mut answers = vec![Enqueued::Inserted; burials.len()];
+    let mut answers = vec![EnqueueOutcome::Inserted; burials.len()];
     for row in &link.call("burying", commit, "bury", &params).await? {
-        put(
+        set_answer(
             &mut answers,
             row::get(row, 0)?,
             refused(None, row::get(row, 1)?, row::get(row, 2)?),
@@ -106,12 +112,15 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
     Ok(answers)
 }
 
-fn terms(burial: &Burial) -> Option<Vec<u8>> {
-    Terms::of(&burial.job).as_bytes().map(<[u8]>::to_vec)
+fn terms(burial: &NewDeadLetter) -> Option<Vec<u8>> {
+    JobOptions::of(&burial.job).as_bytes().map(<[u8]>::to_vec)
 }
 
 /// Groups of deaths, the largest first.
-pub(crate) async fn groups(link: &Link, query: &GroupQuery) -> Answer<Vec<Group>> {
+pub(crate) async fn groups(
+    link: &PostgresLink,
+    query: &ListGroupsRequest,
+) -> StoreResult<Vec<DeadLetterGroup>> {
     let params = [
         (
             &query.queue.as_ref().map(QueueName::as_str) as _,
@@ -122,16 +131,21 @@ pub(crate) async fn groups(link: &Link, query: &GroupQuery) -> Answer<Vec<Group>
             Type::INT4,
         ),
     ];
-    link.call("grouping dead letters", Commit::Durable, "groups", &params)
-        .await?
-        .iter()
-        .map(group)
-        .collect()
+    link.call(
+        "grouping dead letters",
+        CommitMode::Durable,
+        "groups",
+        &params,
+    )
+    .await?
+    .iter()
+    .map(group)
+    .collect()
 }
 
-fn group(row: &Row) -> Answer<Group> {
+fn group(row: &Row) -> StoreResult<DeadLetterGroup> {
     let queue = QueueName::new(row::get(row, 0)?);
-    Ok(Group {
+    Ok(DeadLetterGroup {
         queue: queue.map_err(|error| StoreError::corrupt("grouping dead letters", error))?,
         fingerprint: Fingerprint::from_i64(row::get(row, 1)?),
         count: row::get::<i64>(row, 2)?.max(0).unsigned_abs(),
@@ -144,7 +158,7 @@ fn group(row: &Row) -> Answer<Group> {
 #[cfg(test)]
 mod tests {
     use backstop_core::Fingerprint;
-    use backstop_core::bounds::{DEAD_MAX_USUAL, Overflow};
+    use backstop_core::bounds::{DEAD_MAX_DEFAULT, Overflow};
 
     fn check(sql: &str, says: &str) {
         assert!(sql.contains(says), "{says} is not what the SQL says");
@@ -161,6 +175,6 @@ mod tests {
         check(bounds, &format!("'{}' THEN 6", Overflow::DropOldest));
         let tables = include_str!("sql/schema.sql");
         check(tables, &format!("DEFAULT '{}'", Overflow::default()));
-        check(tables, &format!("DEFAULT {DEAD_MAX_USUAL}"));
+        check(tables, &format!("DEFAULT {DEAD_MAX_DEFAULT}"));
     }
 }

@@ -1,11 +1,11 @@
 //! Jobs in: by the store itself, or inside a transaction of the caller's.
 
 use crate::error::store_error;
-use crate::link::{Commit, Failure, Link, Param, statement};
+use crate::link::{CallFailure, CommitMode, PostgresLink, TypedParam, statement};
 use crate::row;
+use backstop_core::job_options::JobOptions;
 use backstop_core::port::backlog::check_enqueue;
-use backstop_core::port::{Answer, Enqueued, StoreError};
-use backstop_core::terms::Terms;
+use backstop_core::port::{EnqueueOutcome, StoreError, StoreResult};
 use backstop_core::{NewJob, QueueName, Time};
 use bytes::BytesMut;
 use std::collections::{HashMap, HashSet};
@@ -38,7 +38,7 @@ pub async fn enqueue_in(
     schema: &str,
     jobs: &[NewJob],
     now: Time,
-) -> Answer<Vec<Enqueued>> {
+) -> StoreResult<Vec<EnqueueOutcome>> {
     check_enqueue(jobs, now)?;
     if schema.contains(['"', '\0']) {
         return Err(StoreError::misuse(
@@ -46,15 +46,15 @@ pub async fn enqueue_in(
             format!("{schema:?} is not the name of a schema"),
         ));
     }
-    let batch = Batch {
+    let batch = EnqueueColumns {
         careful: true,
-        ..Batch::of(jobs.iter().map(|job| (job, now)))
+        ..EnqueueColumns::of(jobs.iter().map(|job| (job, now)))
     };
     // Without the range of the ids: it is for transactions that end at once.
     let params = &batch.params()[..PARAMS_ALWAYS];
     let sql = statement(
         &format!("\"{schema}\""),
-        Commit::Durable,
+        CommitMode::Durable,
         FUNCTION,
         params.len(),
     );
@@ -65,32 +65,32 @@ pub async fn enqueue_in(
 }
 
 /// What became of new jobs.
-pub(crate) struct Taken {
-    pub(crate) answers: Vec<Enqueued>,
+pub(crate) struct EnqueueResult {
+    pub(crate) answers: Vec<EnqueueOutcome>,
     /// Those of their queues that have a bound.
     pub(crate) bounded: Vec<QueueName>,
 }
 
 /// Takes jobs in, each with its own `now`.
 pub(crate) async fn enqueue<'a>(
-    link: &Link,
-    commit: Commit,
+    link: &PostgresLink,
+    commit: CommitMode,
     max_queues: usize,
     jobs: impl Iterator<Item = (&'a NewJob, Time)>,
-) -> Result<Taken, Failure> {
-    let batch = Batch {
+) -> Result<EnqueueResult, CallFailure> {
+    let batch = EnqueueColumns {
         max_queues: row::number(max_queues),
-        ..Batch::of(jobs)
+        ..EnqueueColumns::of(jobs)
     };
     let rows = link
         .try_call(DOING, commit, FUNCTION, &batch.params())
         .await?;
-    batch.taken(&rows).map_err(Failure::Lasting)
+    batch.taken(&rows).map_err(CallFailure::Lasting)
 }
 
 /// Jobs as the columns that `enqueue_jobs` takes.
 #[derive(Default)]
-pub(crate) struct Batch<'a> {
+pub(crate) struct EnqueueColumns<'a> {
     pub(crate) queues: Vec<&'a str>,
     pub(crate) queue_at: Vec<i32>,
     pub(crate) nows: Vec<i64>,
@@ -98,11 +98,11 @@ pub(crate) struct Batch<'a> {
     pub(crate) levels: Vec<i16>,
     pub(crate) kinds: Vec<&'a str>,
     pub(crate) payloads: Vec<&'a [u8]>,
-    pub(crate) run_ats: Sparse<i64>,
-    pub(crate) keys: Sparse<&'a str>,
-    pub(crate) key_states: Sparse<i16>,
-    pub(crate) key_untils: Sparse<i64>,
-    pub(crate) retries: Sparse<Vec<u8>>,
+    pub(crate) run_ats: SparseColumn<i64>,
+    pub(crate) keys: SparseColumn<&'a str>,
+    pub(crate) key_states: SparseColumn<i16>,
+    pub(crate) key_untils: SparseColumn<i64>,
+    pub(crate) retries: SparseColumn<Vec<u8>>,
     pub(crate) singly: bool,
     /// For a transaction that may go on for long.
     pub(crate) careful: bool,
@@ -114,7 +114,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) max_queues: i32,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> EnqueueColumns<'a> {
     pub(crate) fn of(jobs: impl Iterator<Item = (&'a NewJob, Time)>) -> Self {
         let mut batch = Self::default();
         let mut queues: HashMap<&QueueName, i32> = HashMap::new();
@@ -132,7 +132,7 @@ impl<'a> Batch<'a> {
             later |= job.run_at.is_some_and(|run_at| run_at > now);
             batch.push(job, at, now);
         }
-        batch.singly |= has_twins(&batch.ids);
+        batch.singly |= has_duplicates(&batch.ids);
         if !batch.singly && !later {
             (batch.lowest, batch.highest) = range(&batch.ids).unzip();
         }
@@ -159,10 +159,10 @@ impl<'a> Batch<'a> {
             .push(hold.and_then(|hold| hold.until).map(Time::as_micros));
         self.retries
             .0
-            .push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
+            .push(JobOptions::of(job).as_bytes().map(<[u8]>::to_vec));
     }
 
-    fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 3] {
+    fn params(&self) -> [TypedParam<'_>; PARAMS_ALWAYS + 3] {
         [
             (&self.queues, Type::TEXT_ARRAY),
             (&self.queue_at, Type::INT4_ARRAY),
@@ -185,15 +185,15 @@ impl<'a> Batch<'a> {
     }
 
     /// The answers for all jobs from those for the few that were not taken in.
-    fn taken(&self, rows: &[Row]) -> Answer<Taken> {
-        let mut taken = Taken {
-            answers: vec![Enqueued::Inserted; self.ids.len()],
+    fn taken(&self, rows: &[Row]) -> StoreResult<EnqueueResult> {
+        let mut taken = EnqueueResult {
+            answers: vec![EnqueueOutcome::Inserted; self.ids.len()],
             bounded: Vec::new(),
         };
         for row in rows {
             let at: i32 = row::get(row, 0)?;
             if at > 0 {
-                put(
+                set_answer(
                     &mut taken.answers,
                     at,
                     refused(row::get(row, 1)?, row::get(row, 2)?, row::get(row, 3)?),
@@ -214,15 +214,15 @@ impl<'a> Batch<'a> {
 /// A column that most batches have nothing in: then it is sent as nothing, and nobody takes it
 /// apart.
 #[derive(Debug)]
-pub(crate) struct Sparse<T>(pub(crate) Vec<Option<T>>);
+pub(crate) struct SparseColumn<T>(pub(crate) Vec<Option<T>>);
 
-impl<T> Default for Sparse<T> {
+impl<T> Default for SparseColumn<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> ToSql for Sparse<T>
+impl<T> ToSql for SparseColumn<T>
 where
     T: fmt::Debug,
     Vec<Option<T>>: ToSql,
@@ -247,7 +247,7 @@ where
 }
 
 /// Whether an id stands there twice. Those that are made one after the other are in order.
-fn has_twins(ids: &[Uuid]) -> bool {
+fn has_duplicates(ids: &[Uuid]) -> bool {
     let mut seen = HashSet::new();
     !ids.is_sorted_by(|one, next| one < next) && !ids.iter().all(|id| seen.insert(id))
 }
@@ -261,20 +261,25 @@ fn range(ids: &[Uuid]) -> Option<(Uuid, Uuid)> {
 }
 
 /// Why a job was not taken in.
-pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) -> Enqueued {
+pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) -> EnqueueOutcome {
     match holder {
-        Some(holder) => Enqueued::Duplicate(row::job_id(holder)),
-        None if is_full => Enqueued::Full,
-        None if is_conflict => Enqueued::Conflict,
-        None => Enqueued::Same,
+        Some(holder) => EnqueueOutcome::Duplicate(row::job_id(holder)),
+        None if is_full => EnqueueOutcome::Full,
+        None if is_conflict => EnqueueOutcome::Conflict,
+        None => EnqueueOutcome::Same,
     }
 }
 
 /// Notes what became of the job of a number from 1 on.
-pub(crate) fn put(answers: &mut [Enqueued], at: i32, became: Enqueued) -> Answer<()> {
+pub(crate) fn set_answer(
+    answers: &mut [EnqueueOutcome],
+    at: i32,
+    new_answer: EnqueueOutcome,
+) -> StoreResult<()> {
     let answer = usize::try_from(at - 1)
         .ok()
         .and_then(|at| answers.get_mut(at));
-    *answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for job {at}")))? = became;
+    *answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for job {at}")))? =
+        new_answer;
     Ok(())
 }

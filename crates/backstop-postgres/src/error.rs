@@ -11,14 +11,14 @@ pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
 
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
-    let Some(said) = error.as_db_error() else {
+    let Some(db_error) = error.as_db_error() else {
         return unreachable(doing, error);
     };
-    let cause = format!("{} ({})", said.message(), said.code().code());
-    match said.code() {
+    let cause = format!("{} ({})", db_error.message(), db_error.code().code());
+    match db_error.code() {
         _ if is_outdated(error) => StoreError::unavailable(doing, cause),
         code if code.code() == TOO_MANY_QUEUES => StoreError::TooManyQueues {
-            cause: said.message().to_owned(),
+            cause: db_error.message().to_owned(),
         },
         &SqlState::INSUFFICIENT_PRIVILEGE => {
             let cause = cause.replacen("permission denied for ", "not allowed: ", 1);
@@ -88,7 +88,7 @@ pub(crate) fn is_in_the_way(error: &Error) -> bool {
 /// Whether a connection's prepared statements are of no use any more: somebody has brought the
 /// schema to another version, or they are not there. Nothing was done then.
 pub(crate) fn is_outdated(error: &Error) -> bool {
-    let is_of_old = |said: &DbError| said.routine() == Some("RevalidateCachedQuery");
+    let is_of_old = |db_error: &DbError| db_error.routine() == Some("RevalidateCachedQuery");
     error.as_db_error().is_some_and(is_of_old) || is_unprepared(error)
 }
 

@@ -1,10 +1,12 @@
 //! What can be relied on, read from the live settings.
 
-use crate::address::Pooler;
-use crate::link::{Commit, Link};
+use crate::address::PoolerMode;
+use crate::link::{CommitMode, PostgresLink};
 use crate::migrate;
 use crate::row;
-use backstop_core::port::{Answer, Examination, Finding, Grade, StoreError};
+use backstop_core::port::{
+    ExaminationReport, FindingSeverity, StoreError, StoreFinding, StoreResult,
+};
 use tokio_postgres::Row;
 
 const DOING: &str = "examining";
@@ -13,7 +15,7 @@ const SETTINGS: &str = include_str!("sql/settings.sql");
 const SNAPSHOT_SECS_MAX: i64 = 300;
 
 /// The live settings.
-struct Settings {
+struct ServerSettings {
     version: String,
     version_number: i32,
     fsync: String,
@@ -33,8 +35,8 @@ struct Settings {
     sees_others: bool,
 }
 
-impl Settings {
-    fn read(row: &Row) -> Answer<Self> {
+impl ServerSettings {
+    fn read(row: &Row) -> StoreResult<Self> {
         Ok(Self {
             version: row::get(row, 0)?,
             version_number: row::get(row, 1)?,
@@ -61,9 +63,12 @@ impl Settings {
 }
 
 /// Looks at everything.
-pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> {
+pub(crate) async fn examine(
+    link: &PostgresLink,
+    commit: CommitMode,
+) -> StoreResult<ExaminationReport> {
     let rows = link.rows(DOING, SETTINGS, &[]).await?;
-    let settings = Settings::read(
+    let settings = ServerSettings::read(
         rows.first()
             .ok_or_else(|| StoreError::corrupt(DOING, "no answer"))?,
     )?;
@@ -80,7 +85,7 @@ pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> 
     ];
     findings.extend(checksums(&settings));
     findings.push(schema(link).await?);
-    Ok(Examination {
+    Ok(ExaminationReport {
         store: format!(
             "PostgreSQL {}, database {}, schema {} ({} MiB)",
             settings.version,
@@ -93,13 +98,13 @@ pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> 
     })
 }
 
-fn promise(settings: &Settings, commit: Commit) -> &'static str {
+fn promise(settings: &ServerSettings, commit: CommitMode) -> &'static str {
     if !settings.survives_a_crash() {
         return "An acknowledged enqueue survives a crash of this process; a crash of the server or a power cut may lose or \
                 damage everything.";
     }
     match (commit, settings.synchronous_commit.as_str()) {
-        (Commit::Quick, _) | (_, "off") => {
+        (CommitMode::Quick, _) | (_, "off") => {
             "An acknowledged enqueue survives a crash of this process; a crash of the server or a power cut may lose the last \
              moments, and damages nothing."
         }
@@ -114,24 +119,24 @@ fn promise(settings: &Settings, commit: Commit) -> &'static str {
     }
 }
 
-fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding {
-        grade,
+fn finding(grade: FindingSeverity, what: impl Into<String>, advice: Option<&str>) -> StoreFinding {
+    StoreFinding {
+        severity: grade,
         what: what.into(),
         advice: advice.map(str::to_owned),
     }
 }
 
-fn version(settings: &Settings) -> Finding {
+fn version(settings: &ServerSettings) -> StoreFinding {
     let what = format!("PostgreSQL {}", settings.version);
     if (140_000..140_004).contains(&settings.version_number) {
         let advice = "indexes built concurrently can be damaged before 14.4; update, and REINDEX";
-        return finding(Grade::Bad, what, Some(advice));
+        return finding(FindingSeverity::Bad, what, Some(advice));
     }
-    finding(Grade::Good, what, None)
+    finding(FindingSeverity::Good, what, None)
 }
 
-fn fsync(settings: &Settings) -> Finding {
+fn fsync(settings: &ServerSettings) -> StoreFinding {
     switched(
         "fsync",
         &settings.fsync,
@@ -139,78 +144,80 @@ fn fsync(settings: &Settings) -> Finding {
     )
 }
 
-fn full_page_writes(settings: &Settings) -> Finding {
+fn full_page_writes(settings: &ServerSettings) -> StoreFinding {
     let advice =
         "a power cut can damage tables; set it on unless the file system writes whole pages";
     switched("full_page_writes", &settings.full_page_writes, advice)
 }
 
-fn switched(name: &str, value: &str, advice: &str) -> Finding {
+fn switched(name: &str, value: &str, advice: &str) -> StoreFinding {
     let what = format!("{name} = {value}");
     if value == "on" {
-        finding(Grade::Good, what, None)
+        finding(FindingSeverity::Good, what, None)
     } else {
-        finding(Grade::Bad, what, Some(advice))
+        finding(FindingSeverity::Bad, what, Some(advice))
     }
 }
 
-fn synchronous_commit(settings: &Settings, commit: Commit) -> Finding {
+fn synchronous_commit(settings: &ServerSettings, commit: CommitMode) -> StoreFinding {
     let what = format!("synchronous_commit = {}", settings.synchronous_commit);
     match (commit, settings.synchronous_commit.as_str()) {
-        (Commit::Quick, _) => finding(
-            Grade::Warning,
+        (CommitMode::Quick, _) => finding(
+            FindingSeverity::Warning,
             format!("{what}, and off for this store (durability = \"relaxed\")"),
             Some("set `durability = \"full\"` if a crash of the server must lose nothing"),
         ),
         (_, "off") => finding(
-            Grade::Bad,
+            FindingSeverity::Bad,
             what,
             Some(
                 "set it to on, for the server, the database or this role: ALTER ROLE … SET synchronous_commit = on",
             ),
         ),
-        _ => finding(Grade::Good, what, None),
+        _ => finding(FindingSeverity::Good, what, None),
     }
 }
 
-fn standby(settings: &Settings) -> Finding {
+fn standby(settings: &ServerSettings) -> StoreFinding {
     if settings.is_standby {
         let advice = "this is a standby, which takes no jobs; use the primary's address, or target_session_attrs=read-write";
-        return finding(Grade::Bad, "in recovery", Some(advice));
+        return finding(FindingSeverity::Bad, "in recovery", Some(advice));
     }
     let what = match settings.standby_names.as_str() {
         "" => "a primary without synchronous standbys".to_owned(),
         names => format!("a primary with synchronous standbys: {names}"),
     };
-    finding(Grade::Good, what, None)
+    finding(FindingSeverity::Good, what, None)
 }
 
-fn autovacuum(settings: &Settings) -> Finding {
+fn autovacuum(settings: &ServerSettings) -> StoreFinding {
     let what = format!("autovacuum = {}", settings.autovacuum);
     if settings.autovacuum == "on" {
-        return finding(Grade::Good, what, None);
+        return finding(FindingSeverity::Good, what, None);
     }
     finding(
-        Grade::Warning,
+        FindingSeverity::Warning,
         what,
         Some("jobs leave their rows behind as they move on; set it on, or tables only grow"),
     )
 }
 
-fn snapshot(settings: &Settings) -> Finding {
+fn snapshot(settings: &ServerSettings) -> StoreFinding {
     match settings.snapshot_secs {
         Some(secs) if secs > SNAPSHOT_SECS_MAX => finding(
-            Grade::Warning,
+            FindingSeverity::Warning,
             format!("a transaction has been open for {secs} s"),
             Some(
                 "until it ends nothing that was deleted since can be cleaned up; find it in pg_stat_activity (xact_start)",
             ),
         ),
-        _ if settings.sees_others => {
-            finding(Grade::Good, "no transaction has been open for long", None)
-        }
+        _ if settings.sees_others => finding(
+            FindingSeverity::Good,
+            "no transaction has been open for long",
+            None,
+        ),
         _ => finding(
-            Grade::Good,
+            FindingSeverity::Good,
             "no transaction of this role has been open for long",
             Some(
                 "it may not see those of others; look as a role that may: GRANT pg_read_all_stats TO …",
@@ -219,21 +226,21 @@ fn snapshot(settings: &Settings) -> Finding {
     }
 }
 
-fn statement_timeout(settings: &Settings, pooler: Pooler) -> Finding {
+fn statement_timeout(settings: &ServerSettings, pooler: PoolerMode) -> StoreFinding {
     let what = format!("statement_timeout = {}", settings.statement_timeout);
     if settings.statement_timeout != "0" {
-        return finding(Grade::Good, what, None);
+        return finding(FindingSeverity::Good, what, None);
     }
     let advice = match pooler {
-        Pooler::Transaction => {
+        PoolerMode::Transaction => {
             "a pooled connection brings none along; set one for the role: ALTER ROLE … SET statement_timeout = '5s'"
         }
-        Pooler::None => "leave `options` out of the address, or name a statement_timeout in it",
+        PoolerMode::None => "leave `options` out of the address, or name a statement_timeout in it",
     };
-    finding(Grade::Warning, what, Some(advice))
+    finding(FindingSeverity::Warning, what, Some(advice))
 }
 
-fn connections(settings: &Settings, ours: usize) -> Finding {
+fn connections(settings: &ServerSettings, ours: usize) -> StoreFinding {
     let what = format!(
         "{} of {} connections taken; this process uses up to {}",
         settings.connections,
@@ -242,44 +249,50 @@ fn connections(settings: &Settings, ours: usize) -> Finding {
     );
     if settings.connections * 10 > settings.connections_max * 9 {
         let advice = "raise max_connections, lower `connections` in the address, or put PgBouncer in front (pooler=transaction)";
-        return finding(Grade::Warning, what, Some(advice));
+        return finding(FindingSeverity::Warning, what, Some(advice));
     }
-    finding(Grade::Good, what, None)
+    finding(FindingSeverity::Good, what, None)
 }
 
-fn checksums(settings: &Settings) -> Option<Finding> {
+fn checksums(settings: &ServerSettings) -> Option<StoreFinding> {
     let what = "data_checksums = off";
     let advice = "a disk that returns wrong bytes goes unnoticed; pg_checksums can switch them on while the server is down";
-    (settings.data_checksums != "on").then(|| finding(Grade::Good, what, Some(advice)))
+    (settings.data_checksums != "on").then(|| finding(FindingSeverity::Good, what, Some(advice)))
 }
 
-async fn schema(link: &Link) -> Answer<Finding> {
+async fn schema(link: &PostgresLink) -> StoreResult<StoreFinding> {
     let found = match migrate::version(link).await {
-        Err(StoreError::Misuse { cause, .. }) => return Ok(finding(Grade::Bad, cause, None)),
+        Err(StoreError::Misuse { cause, .. }) => {
+            return Ok(finding(FindingSeverity::Bad, cause, None));
+        }
         found => found?,
     };
     let version = format!("version {found} of {}", migrate::VERSION);
     if found == 0 {
         return Ok(finding(
-            Grade::Bad,
+            FindingSeverity::Bad,
             "there is no schema yet",
             Some("run `backstop migrate`"),
         ));
     }
     if found != migrate::VERSION {
-        return Ok(finding(Grade::Bad, version, Some("run `backstop migrate`")));
+        return Ok(finding(
+            FindingSeverity::Bad,
+            version,
+            Some("run `backstop migrate`"),
+        ));
     }
-    let rows = link.call(DOING, Commit::Durable, "drift", &[]).await?;
+    let rows = link.call(DOING, CommitMode::Durable, "drift", &[]).await?;
     let drifted: Vec<String> = rows
         .iter()
         .map(|row| row::get(row, 0))
-        .collect::<Answer<_>>()?;
+        .collect::<StoreResult<_>>()?;
     if drifted.is_empty() {
-        return Ok(finding(Grade::Good, version, None));
+        return Ok(finding(FindingSeverity::Good, version, None));
     }
     let what = format!("{version}, but not as it was made: {}", drifted.join(", "));
     let advice = "somebody changed backstop's tables, indexes or functions: restore them, or move the jobs to a new schema";
-    Ok(finding(Grade::Bad, what, Some(advice)))
+    Ok(finding(FindingSeverity::Bad, what, Some(advice)))
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! its own, never with the jobs' own commit, which NOTIFY would make wait for every other; and
 //! whatever happens while one is on its way is the next.
 
-use crate::address::Pooler;
+use crate::address::PoolerMode;
 use crate::error::store_error;
-use crate::link::{Link, Messages, TRY_MAX};
+use crate::link::{PostgresLink, ServerMessages, TRY_MAX};
 use async_trait::async_trait;
-use backstop_core::port::{Answer, Hints, StoreError};
+use backstop_core::port::{HintSubscription, StoreError, StoreResult};
 use futures_util::StreamExt;
 use rand::RngExt;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LAST: Duration = Duration::from_secs(5);
 /// The least time between two hints to other processes: who pushes a thousand times a second need
 /// not say so as often.
-const SILENCE: Duration = Duration::from_millis(2);
+const SEND_PAUSE: Duration = Duration::from_millis(2);
 /// A connection on which nothing was said for so long is asked whether it still hears; one whose
 /// other end is gone would listen for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
@@ -32,62 +32,62 @@ const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous
     SELECT pg_notify($1, $2) FROM quick";
 
 /// Gives hints to everybody who watches, here and elsewhere.
-pub(crate) struct Bell {
-    rings: watch::Sender<u64>,
-    abroad: Arc<Notify>,
-    begun: std::sync::Once,
+pub(crate) struct Notifier {
+    hint_count: watch::Sender<u64>,
+    remote: Arc<Notify>,
+    started: std::sync::Once,
 }
 
-impl Bell {
+impl Notifier {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
         Self {
-            rings: watch::Sender::new(0),
-            abroad: Arc::new(Notify::new()),
-            begun: std::sync::Once::new(),
+            hint_count: watch::Sender::new(0),
+            remote: Arc::new(Notify::new()),
+            started: std::sync::Once::new(),
         }
     }
 
     /// Gives a hint to everybody.
-    pub(crate) fn ring(&self, link: &Arc<Link>) {
-        self.rings.send_modify(|rings| *rings += 1);
-        self.begin(link);
-        self.abroad.notify_one();
+    pub(crate) fn notify(&self, link: &Arc<PostgresLink>) {
+        self.hint_count.send_modify(|hint_count| *hint_count += 1);
+        self.start(link);
+        self.remote.notify_one();
     }
 
     /// A subscription from now on.
-    pub(crate) fn listen(&self, link: &Arc<Link>) -> Box<dyn Hints> {
-        self.begin(link);
-        Box::new(Rings(self.rings.subscribe()))
+    pub(crate) fn subscribe(&self, link: &Arc<PostgresLink>) -> Box<dyn HintSubscription> {
+        self.start(link);
+        Box::new(HintReceiver(self.hint_count.subscribe()))
     }
 
     /// Begins to listen and to speak, once somebody wants to; without a runtime nobody can.
-    fn begin(&self, link: &Arc<Link>) {
-        self.begun.call_once(|| {
+    fn start(&self, link: &Arc<PostgresLink>) {
+        self.started.call_once(|| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                let post = Post {
+                let exchange = HintExchange {
                     link: Arc::downgrade(link),
-                    rings: self.rings.clone(),
-                    abroad: Arc::clone(&self.abroad),
-                    me: format!("{:016x}", rand::rng().random::<u64>()),
+                    hint_count: self.hint_count.clone(),
+                    remote: Arc::clone(&self.remote),
+                    own_id: format!("{:016x}", rand::rng().random::<u64>()),
                 };
-                runtime.spawn(post.run());
+                runtime.spawn(exchange.run());
             }
         });
     }
 }
 
-impl Drop for Bell {
+impl Drop for Notifier {
     fn drop(&mut self) {
         // Wakes the post, which then finds that its store is gone.
-        self.abroad.notify_one();
+        self.remote.notify_one();
     }
 }
 
-struct Rings(watch::Receiver<u64>);
+struct HintReceiver(watch::Receiver<u64>);
 
 #[async_trait]
-impl Hints for Rings {
+impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             // The store is gone, and with it every hint.
@@ -97,21 +97,21 @@ impl Hints for Rings {
 }
 
 /// Carries hints between processes until its store is gone.
-struct Post {
-    link: Weak<Link>,
-    rings: watch::Sender<u64>,
-    abroad: Arc<Notify>,
-    me: String,
+struct HintExchange {
+    link: Weak<PostgresLink>,
+    hint_count: watch::Sender<u64>,
+    remote: Arc<Notify>,
+    own_id: String,
 }
 
-impl Post {
+impl HintExchange {
     async fn run(self) {
         let mut wait = WAIT_FIRST;
         while let Some(link) = self.link.upgrade() {
             let connected = match link.pooler() {
-                Pooler::None => self.listen(&link).await,
-                Pooler::Transaction => {
-                    self.speak(link).await;
+                PoolerMode::None => self.listen(&link).await,
+                PoolerMode::Transaction => {
+                    self.send_only(link).await;
                     continue;
                 }
             };
@@ -121,8 +121,8 @@ impl Post {
                 Ok((client, messages)) => {
                     let connected_at = Instant::now();
                     // What was said while nobody listened is not said again.
-                    self.rings.send_modify(|rings| *rings += 1);
-                    self.carry(&client, messages, &channel).await;
+                    self.hint_count.send_modify(|hint_count| *hint_count += 1);
+                    self.exchange_hints(&client, messages, &channel).await;
                     // One that ends at once would otherwise be made anew ten times a second.
                     if connected_at.elapsed() > WAIT_LAST {
                         wait = WAIT_FIRST;
@@ -138,7 +138,7 @@ impl Post {
         }
     }
 
-    async fn listen(&self, link: &Link) -> Answer<(Client, Messages)> {
+    async fn listen(&self, link: &PostgresLink) -> StoreResult<(Client, ServerMessages)> {
         let (client, mut messages) = link.connect(DOING).await?;
         let listen = format!("LISTEN \"{}\"", channel(link.schema()));
         let listening = timeout(TRY_MAX, client.batch_execute(&listen));
@@ -151,10 +151,10 @@ impl Post {
 
     /// Rings for what others say and says what rings here, until the connection ends, falls silent,
     /// or the store is gone.
-    async fn carry(&self, client: &Client, mut messages: Messages, channel: &str) {
-        let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
+    async fn exchange_hints(&self, client: &Client, mut messages: ServerMessages, channel: &str) {
+        let params = [(&channel as _, Type::TEXT), (&self.own_id as _, Type::TEXT)];
         loop {
-            let rung = timeout(ASK_EVERY, self.abroad.notified());
+            let rung = timeout(ASK_EVERY, self.remote.notified());
             let Some(rung) = self.while_reading(&mut messages, rung).await else {
                 return;
             };
@@ -173,7 +173,7 @@ impl Post {
                 return;
             };
             if self
-                .while_reading(&mut messages, sleep(SILENCE))
+                .while_reading(&mut messages, sleep(SEND_PAUSE))
                 .await
                 .is_none()
             {
@@ -186,7 +186,7 @@ impl Post {
     /// connection ends first.
     async fn while_reading<T>(
         &self,
-        messages: &mut Messages,
+        messages: &mut ServerMessages,
         work: impl Future<Output = T>,
     ) -> Option<T> {
         tokio::pin!(work);
@@ -194,8 +194,8 @@ impl Post {
             tokio::select! {
                 worked = &mut work => return Some(worked),
                 message = messages.next() => match message {
-                    Some(Ok(AsyncMessage::Notification(said))) if said.payload() != self.me => {
-                        self.rings.send_modify(|rings| *rings += 1);
+                    Some(Ok(AsyncMessage::Notification(notification))) if notification.payload() != self.own_id => {
+                        self.hint_count.send_modify(|hint_count| *hint_count += 1);
                     }
                     Some(Ok(_)) => {}
                     Some(Err(_)) | None => return None,
@@ -205,19 +205,19 @@ impl Post {
     }
 
     /// Behind a pooler nobody can listen, but those who connect directly can be told.
-    async fn speak(&self, link: Arc<Link>) {
+    async fn send_only(&self, link: Arc<PostgresLink>) {
         let channel = channel(link.schema());
         drop(link);
-        self.abroad.notified().await;
+        self.remote.notified().await;
         let Some(link) = self.link.upgrade() else {
             return;
         };
-        let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
+        let params = [(&channel as _, Type::TEXT), (&self.own_id as _, Type::TEXT)];
         if let Err(error) = link.rows("giving a hint", NOTIFY, &params).await {
             tracing::debug!(%error, "a hint to other processes is lost; their polling finds the work");
         }
         drop(link);
-        sleep(SILENCE).await;
+        sleep(SEND_PAUSE).await;
     }
 }
 

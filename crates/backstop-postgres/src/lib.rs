@@ -12,28 +12,28 @@ mod beat;
 mod cells;
 mod claim;
 mod dead;
+mod dead_peer;
 mod enqueue;
+mod enqueue_batcher;
 mod error;
 mod examine;
-mod floor;
-mod found;
-mod group;
 mod hints;
-mod holders;
+mod job_view;
 mod link;
 mod list;
 mod migrate;
 mod operate;
 mod row;
+mod scan_hint;
 mod settle;
-mod silence;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod statement;
 mod streams;
 mod tls;
+mod unique_holders;
 
-pub use address::{OpenError, SCHEMA, schema_of};
+pub use address::{PostgresOpenError, SCHEMA, schema_of};
 pub use enqueue::enqueue_in;
 #[cfg(feature = "sqlx")]
 pub use sqlx::enqueue_in_sqlx;
@@ -45,26 +45,28 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::cursor::{AmendTarget, JobCursor};
 use backstop_core::port::operator::{check_ids, check_keys};
-use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
-    Claimed, Enqueued, Examination, ExpiredLeases, Gate, GroupQuery, Hints, KeyHolder, Migrated,
-    Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled,
-    Store, StoreError, Swap, Swapped, WorkerStatus,
+    AmendJobsRequest, AmendResult, BeatRequest, BeatResult, Cell, CellStore, CellSwap, Claim,
+    ClaimResult, EnqueueOutcome, ExaminationReport, ExpiredLeases, HintSubscription, JobStore,
+    ListCellsRequest, ListGroupsRequest, ListJobsRequest, ListJobsResult, MigrationResult,
+    NewDeadLetter, OperatorStore, PromoteResult, PruneRequest, PruneResult, QueueState,
+    QueueStatus, SeizeRequest, SeizeResult, SettleOutcome, Store, StoreError, StoreResult,
+    SwapOutcome, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
-use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
-use floor::Floors;
-use group::Group;
-use hints::Bell;
-use link::{Commit, Link};
+use backstop_core::{Job, JobId, Lease, NewJob, QueueBounds, QueueName, Span, Time};
+use enqueue_batcher::EnqueueBatcher;
+use hints::Notifier;
+use link::{CommitMode, PostgresLink};
+use scan_hint::ScanHints;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
+pub enum PostgresDurability {
     /// Whatever the server's `synchronous_commit` says, by default a crash and a power cut.
     #[default]
     Full,
@@ -74,11 +76,11 @@ pub enum Durability {
 
 /// The store.
 pub struct PostgresStore {
-    link: Arc<Link>,
-    bell: Arc<Bell>,
-    group: Mutex<Option<Arc<Group>>>,
-    floors: Floors,
-    commit: Commit,
+    link: Arc<PostgresLink>,
+    notifier: Arc<Notifier>,
+    enqueue_batcher: Mutex<Option<Arc<EnqueueBatcher>>>,
+    scan_hints: ScanHints,
+    commit: CommitMode,
     max_queues: usize,
     /// The queue after which the next pruning goes on.
     pruned_to: Mutex<Option<QueueName>>,
@@ -91,19 +93,19 @@ impl PostgresStore {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` and the driver's parameters, and ours:
     /// `schema` (`backstop` if not said), `connections` (8), `pooler=transaction` behind PgBouncer
     /// in transaction mode, `sslrootcert=FILE`.
-    pub fn open(address: &str, durability: Durability) -> Result<Self, OpenError> {
+    pub fn open(address: &str, durability: PostgresDurability) -> Result<Self, PostgresOpenError> {
         let commit = match durability {
-            Durability::Full => Commit::Durable,
-            Durability::Relaxed => Commit::Quick,
+            PostgresDurability::Full => CommitMode::Durable,
+            PostgresDurability::Relaxed => CommitMode::Quick,
         };
-        let link = Arc::new(Link::new(address.parse()?)?);
-        let floors = Floors::default();
-        let (bell, group) = (Arc::new(Bell::new()), Mutex::new(None));
+        let link = Arc::new(PostgresLink::new(address.parse()?)?);
+        let scan_hints = ScanHints::default();
+        let (notifier, enqueue_batcher) = (Arc::new(Notifier::new()), Mutex::new(None));
         Ok(Self {
             link,
-            bell,
-            group,
-            floors,
+            notifier,
+            enqueue_batcher: enqueue_batcher,
+            scan_hints,
             commit,
             max_queues: QUEUES_MAX,
             pruned_to: Mutex::default(),
@@ -119,36 +121,42 @@ impl PostgresStore {
         }
     }
 
-    fn stir(&self) {
-        self.bell.ring(&self.link);
+    fn notify_workers(&self) {
+        self.notifier.notify(&self.link);
     }
 
     /// Where callers that enqueue meet: made by the first of them, which has a runtime, and anew if
     /// that runtime is gone.
-    fn group(&self) -> Arc<Group> {
-        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = group.as_ref().filter(|group| !group.is_closed()) {
+    fn enqueue_batcher(&self) -> Arc<EnqueueBatcher> {
+        let mut enqueue_batcher = self
+            .enqueue_batcher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = enqueue_batcher
+            .as_ref()
+            .filter(|enqueue_batcher| !enqueue_batcher.is_closed())
+        {
             return Arc::clone(open);
         }
-        let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
+        let (link, notifier) = (Arc::clone(&self.link), Arc::clone(&self.notifier));
         let ringing = Arc::clone(&link);
-        let begun = Arc::new(Group::begin(
+        let begun = Arc::new(EnqueueBatcher::start(
             link,
             self.commit,
             self.max_queues,
-            move || bell.ring(&ringing),
+            move || notifier.notify(&ringing),
         ));
-        *group = Some(Arc::clone(&begun));
+        *enqueue_batcher = Some(Arc::clone(&begun));
         begun
     }
 }
 
 /// A connection of one's own to the server of an address, under the same rules as the store's; it
 /// moves by itself.
-pub async fn connect(address: &str) -> Answer<tokio_postgres::Client> {
+pub async fn connect(address: &str) -> StoreResult<tokio_postgres::Client> {
     use futures_util::StreamExt;
-    let misuse = |error: OpenError| StoreError::misuse("connecting", error);
-    let link = Link::new(address.parse().map_err(misuse)?).map_err(misuse)?;
+    let misuse = |error: PostgresOpenError| StoreError::misuse("connecting", error);
+    let link = PostgresLink::new(address.parse().map_err(misuse)?).map_err(misuse)?;
     let (client, mut messages) = link.connect("connecting").await?;
     tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
     Ok(client)
@@ -165,68 +173,74 @@ impl std::fmt::Debug for PostgresStore {
 }
 
 #[async_trait]
-impl Backlog for PostgresStore {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for PostgresStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         check_enqueue(&jobs, now)?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        self.group().enqueue(jobs, now).await
+        self.enqueue_batcher().enqueue(jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         check_claim(&claim, now)?;
         claim::claim(&self.link, &claim, now)
             .await
-            .map(Claimed::whole)
+            .map(ClaimResult::whole)
     }
 
-    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> StoreResult<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
         beat::begin(&self.link, &leases).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
         let commit = if may_be_undone(&settlements) {
-            Commit::Quick
+            CommitMode::Quick
         } else {
             self.commit
         };
         let settled = settle::settle(&self.link, &settlements, commit, now).await?;
-        if settle::stirs(&settlements, now) {
-            self.stir();
+        if settle::creates_work(&settlements, now) {
+            self.notify_workers();
         }
         Ok(settled)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
-        beat::beat(&self.link, &beat, now).await.map(Beaten::whole)
+        beat::beat(&self.link, &beat, now)
+            .await
+            .map(BeatResult::whole)
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        let promoted = operate::promote(&self.link, &self.floors, max, now).await?;
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
+        let promoted = operate::promote(&self.link, &self.scan_hints, max, now).await?;
         if promoted.moved > 0 {
-            self.stir();
+            self.notify_workers();
         }
         Ok(promoted)
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Seizure::default());
+            return Ok(SeizeResult::default());
         }
-        claim::seize(&self.link, &self.floors, &seize, self.commit, now).await
+        claim::seize(&self.link, &self.scan_hints, &seize, self.commit, now).await
     }
 }
 
 #[async_trait]
-impl Operator for PostgresStore {
-    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
+impl OperatorStore for PostgresStore {
+    async fn job(&self, id: JobId, _now: Time) -> StoreResult<Option<Job>> {
         list::job(&self.link, id).await
     }
 
@@ -235,85 +249,103 @@ impl Operator for PostgresStore {
         queue: QueueName,
         ids: Vec<JobId>,
         _now: Time,
-    ) -> Answer<Vec<Option<Job>>> {
+    ) -> StoreResult<Vec<Option<Job>>> {
         check_ids(&ids)?;
         list::find(&self.link, &queue, &ids).await
     }
 
-    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
-        let after = Place::of(&query)?;
+    async fn jobs(&self, query: ListJobsRequest, _now: Time) -> StoreResult<ListJobsResult> {
+        let after = JobCursor::of(&query)?;
         let _turn = self.link.list_turn("listing jobs").await?;
         list::page(&self.link, &query, after).await
     }
 
-    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+    async fn amend(&self, amendment: AmendJobsRequest, now: Time) -> StoreResult<AmendResult> {
         let max = self.max_queues;
-        let amended = match Reach::of(&amendment)? {
-            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, max, now).await?,
-            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, max, now).await?,
+        let amended = match AmendTarget::of(&amendment)? {
+            AmendTarget::Ids(ids) => {
+                amend::amend_ids(&self.link, &ids, &amendment, max, now).await?
+            }
+            AmendTarget::Matching(wanted) => {
+                amend::amend_fitting(&self.link, &wanted, max, now).await?
+            }
         };
         if amended.applied > 0 {
-            self.stir();
+            self.notify_workers();
         }
         Ok(amended)
     }
 
-    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+    async fn queues(&self, _now: Time) -> StoreResult<Vec<QueueStatus>> {
         let _turn = self.link.list_turn("listing queues").await?;
         operate::queues(&self.link).await
     }
 
-    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+    async fn bury(
+        &self,
+        burials: Vec<NewDeadLetter>,
+        _now: Time,
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         check_count("bury", burials.len(), BURY_MAX)?;
         // They say themselves when they ended.
-        self.floors.forget();
+        self.scan_hints.forget();
         dead::bury(&self.link, self.commit, &burials).await
     }
 
-    async fn holders(
+    async fn unique_holders(
         &self,
         queue: QueueName,
         keys: Vec<UniqueKey>,
         now: Time,
-    ) -> Answer<Vec<Option<KeyHolder>>> {
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         check_keys(&keys)?;
-        holders::holders(&self.link, &queue, &keys, now).await
+        unique_holders::holders(&self.link, &queue, &keys, now).await
     }
 
     async fn groups(
         &self,
-        query: GroupQuery,
+        query: ListGroupsRequest,
         _now: Time,
-    ) -> Answer<Vec<backstop_core::port::Group>> {
+    ) -> StoreResult<Vec<backstop_core::port::DeadLetterGroup>> {
         let _turn = self.link.list_turn("grouping dead letters").await?;
         dead::groups(&self.link, &query).await
     }
 
-    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+    async fn set_bounds(
+        &self,
+        queue: QueueName,
+        bounds: QueueBounds,
+        _now: Time,
+    ) -> StoreResult<()> {
         operate::set_bounds(&self.link, &queue, bounds).await
     }
 
-    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()> {
         check_count("declare queues", queues.len(), DECLARE_MAX)?;
         operate::declare(&self.link, &queues).await
     }
 
-    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
+    async fn set_queue_state(
+        &self,
+        queue: QueueName,
+        gate: QueueState,
+        _now: Time,
+    ) -> StoreResult<()> {
         operate::set_gate(&self.link, &queue, gate).await?;
-        self.stir();
+        self.notify_workers();
         Ok(())
     }
 
-    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+    async fn workers(&self, within: Span, now: Time) -> StoreResult<Vec<WorkerStatus>> {
         let _turn = self.link.list_turn("listing workers").await?;
         operate::workers(&self.link, within, now).await
     }
 
-    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+    async fn expired_leases(&self, before: Time) -> StoreResult<ExpiredLeases> {
         operate::expired_leases(&self.link, before).await
     }
 
-    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+    async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
         // A name is whole, whoever panicked beside it.
         let pruned_to = || {
             self.pruned_to
@@ -322,24 +354,24 @@ impl Operator for PostgresStore {
         };
         let after = pruned_to().clone();
         let (pruned, next) =
-            operate::prune(&self.link, &self.floors, &retention, after, now).await?;
+            operate::prune(&self.link, &self.scan_hints, &retention, after, now).await?;
         *pruned_to() = next;
         Ok(pruned)
     }
 }
 
 #[async_trait]
-impl Cells for PostgresStore {
-    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+impl CellStore for PostgresStore {
+    async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>> {
         check_names(&names)?;
         cells::cells(&self.link, names).await
     }
 
-    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+    async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>> {
         cells::list(&self.link, &query).await
     }
 
-    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+    async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>> {
         check_swaps(&swaps)?;
         cells::swap(&self.link, self.commit, swaps).await
     }
@@ -347,15 +379,15 @@ impl Cells for PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn migrate(&self) -> Answer<Migrated> {
+    async fn migrate(&self) -> StoreResult<MigrationResult> {
         migrate::migrate(&self.link).await
     }
 
-    async fn is_new(&self) -> Answer<bool> {
+    async fn is_new(&self) -> StoreResult<bool> {
         Ok(migrate::version(&self.link).await? == 0)
     }
 
-    async fn time(&self) -> Answer<Time> {
+    async fn time(&self) -> StoreResult<Time> {
         const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         let rows = self
             .link
@@ -367,11 +399,11 @@ impl Store for PostgresStore {
         row::get(row, 0).map(Time::from_micros)
     }
 
-    fn watch(&self) -> Box<dyn Hints> {
-        self.bell.listen(&self.link)
+    fn watch(&self) -> Box<dyn HintSubscription> {
+        self.notifier.subscribe(&self.link)
     }
 
-    async fn examine(&self) -> Answer<Examination> {
+    async fn examine(&self) -> StoreResult<ExaminationReport> {
         examine::examine(&self.link, self.commit).await
     }
 }

@@ -6,13 +6,13 @@
 //! pooler that has no sessions, or is asked once, is sent without a name and brings its types
 //! along: one round trip, and nothing of it stays in a session.
 
-use crate::address::{Address, OpenError, Pooler};
+use crate::address::{PoolerMode, PostgresAddress, PostgresOpenError};
+use crate::dead_peer::{DeadPeers, PeerTrust};
 use crate::error::{
     is_in_the_way, is_outdated, is_passing, is_unprepared, pool_error, store_error,
 };
-use crate::silence::{Silence, Trust};
 use crate::tls::connector;
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
     Runtime, TimeoutType, Timeouts,
@@ -42,16 +42,16 @@ const TRY_MIN: Duration = Duration::from_secs(2);
 /// does not use up what is left when somebody does.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The answer of a connection that was not used for a while, to nothing.
-const SIGN_MAX: Duration = Duration::from_secs(1);
+const TEST_TIME_MAX: Duration = Duration::from_secs(1);
 const WAIT_FIRST: Duration = Duration::from_millis(20);
 const WAIT_LAST: Duration = Duration::from_secs(1);
 
 /// A parameter and its type.
-pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(crate) type TypedParam<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Whether a commit waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Commit {
+pub(crate) enum CommitMode {
     /// It does.
     Durable,
     /// It does not: what a crash takes back is done again.
@@ -59,23 +59,23 @@ pub(crate) enum Commit {
 }
 
 /// The way to the server.
-pub(crate) struct Link {
+pub(crate) struct PostgresLink {
     pool: Pool,
-    address: Address,
+    address: PostgresAddress,
     tls: Option<MakeRustlsConnect>,
     quoted_schema: String,
     /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or
     /// found out.
     prepares: AtomicBool,
-    silence: Arc<Silence>,
+    dead_peers: Arc<DeadPeers>,
     lists: Semaphore,
 }
 
-impl Link {
+impl PostgresLink {
     /// Prepares the way; nobody connects yet.
-    pub(crate) fn new(mut address: Address) -> Result<Self, OpenError> {
+    pub(crate) fn new(mut address: PostgresAddress) -> Result<Self, PostgresOpenError> {
         let tls = connector(&address)?;
-        if address.pooler == Pooler::None && address.config.get_options().is_none() {
+        if address.pooler == PoolerMode::None && address.config.get_options().is_none() {
             address.config.options(SESSION);
         }
         let recycling_method = RecyclingMethod::Fast;
@@ -84,7 +84,7 @@ impl Link {
             Some(tls) => Manager::from_config(address.config.clone(), tls, config),
             None => Manager::from_config(address.config.clone(), NoTls, config),
         };
-        let silence = Arc::<Silence>::default();
+        let dead_peers = Arc::<DeadPeers>::default();
         let patience = Some(TRY_MAX);
         let pool = Pool::builder(manager)
             .max_size(address.connections)
@@ -97,11 +97,11 @@ impl Link {
                 create: Some(CONNECT_MAX),
                 recycle: patience,
             })
-            .pre_recycle(sign_of_life(Arc::clone(&silence)))
+            .pre_recycle(test_connection(Arc::clone(&dead_peers)))
             .build()
-            .map_err(|error| OpenError::Address(error.to_string()))?;
+            .map_err(|error| PostgresOpenError::PostgresAddress(error.to_string()))?;
         let quoted_schema = format!("\"{}\"", address.schema);
-        let prepares = AtomicBool::new(address.pooler == Pooler::None);
+        let prepares = AtomicBool::new(address.pooler == PoolerMode::None);
         let lists = Semaphore::new((address.connections / 2).max(1));
         Ok(Self {
             pool,
@@ -109,7 +109,7 @@ impl Link {
             tls,
             quoted_schema,
             prepares,
-            silence,
+            dead_peers,
             lists,
         })
     }
@@ -118,7 +118,7 @@ impl Link {
         &self.address.schema
     }
 
-    pub(crate) fn pooler(&self) -> Pooler {
+    pub(crate) fn pooler(&self) -> PoolerMode {
         self.address.pooler
     }
 
@@ -128,7 +128,7 @@ impl Link {
 
     /// The right to ask for a list. Lists use half of the connections at most: workers and health
     /// checks never wait behind them.
-    pub(crate) async fn list_turn(&self, doing: &'static str) -> Answer<SemaphorePermit<'_>> {
+    pub(crate) async fn list_turn(&self, doing: &'static str) -> StoreResult<SemaphorePermit<'_>> {
         let turn = timeout(CALL_MAX, self.lists.acquire()).await;
         let late = || StoreError::unavailable(doing, "too many lists are being read at once");
         turn.map_err(|_| late())?.map_err(|_| late())
@@ -138,25 +138,26 @@ impl Link {
     pub(crate) async fn call(
         &self,
         doing: &'static str,
-        commit: Commit,
+        commit: CommitMode,
         function: &str,
-        params: &[Param<'_>],
-    ) -> Answer<Vec<Row>> {
+        params: &[TypedParam<'_>],
+    ) -> StoreResult<Vec<Row>> {
         self.try_call(doing, commit, function, params)
             .await
-            .map_err(Failure::into_error)
+            .map_err(CallFailure::into_error)
     }
 
     /// The same, for those who can do something about what is in the way.
     pub(crate) async fn try_call(
         &self,
         doing: &'static str,
-        commit: Commit,
+        commit: CommitMode,
         function: &str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Failure> {
+        params: &[TypedParam<'_>],
+    ) -> Result<Vec<Row>, CallFailure> {
         let sql = statement(&self.quoted_schema, commit, function, params.len());
-        self.run(doing, &sql, params, Kept::InSession).await
+        self.run(doing, &sql, params, StatementLifetime::InSession)
+            .await
     }
 
     /// Runs a statement that may be run again.
@@ -164,36 +165,37 @@ impl Link {
         &self,
         doing: &'static str,
         sql: &str,
-        params: &[Param<'_>],
-    ) -> Answer<Vec<Row>> {
-        self.run(doing, sql, params, Kept::Nowhere)
+        params: &[TypedParam<'_>],
+    ) -> StoreResult<Vec<Row>> {
+        self.run(doing, sql, params, StatementLifetime::Nowhere)
             .await
-            .map_err(Failure::into_error)
+            .map_err(CallFailure::into_error)
     }
 
     async fn run(
         &self,
         doing: &'static str,
         sql: &str,
-        params: &[Param<'_>],
-        kept: Kept,
-    ) -> Result<Vec<Row>, Failure> {
+        params: &[TypedParam<'_>],
+        lifetime: StatementLifetime,
+    ) -> Result<Vec<Row>, CallFailure> {
         let (began, mut wait) = (Instant::now(), WAIT_FIRST);
         loop {
             let tried_at = Instant::now();
             let patience = TRY_MAX.min(CALL_MAX.saturating_sub(began.elapsed()));
-            let failure = match timeout(patience, self.attempt(doing, sql, params, kept)).await {
+            let failure = match timeout(patience, self.attempt(doing, sql, params, lifetime)).await
+            {
                 Ok(Ok(rows)) => return Ok(rows),
-                Ok(Err(Failure::Passing(error))) => error,
+                Ok(Err(CallFailure::Passing(error))) => error,
                 Ok(Err(failure)) => return Err(failure),
                 Err(_) => {
-                    self.silence.note(tried_at.into_std());
+                    self.dead_peers.note(tried_at.into_std());
                     StoreError::unavailable(doing, format!("no answer within {patience:?}"))
                 }
             };
             let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
             if began.elapsed() + pause + TRY_MIN > CALL_MAX {
-                return Err(Failure::Passing(failure));
+                return Err(CallFailure::Passing(failure));
             }
             tracing::debug!(%failure, "trying again in {pause:?}");
             sleep(pause).await;
@@ -205,20 +207,22 @@ impl Link {
         &self,
         doing: &'static str,
         sql: &str,
-        params: &[Param<'_>],
-        kept: Kept,
-    ) -> Result<Vec<Row>, Failure> {
-        let client = Lent(Some(
+        params: &[TypedParam<'_>],
+        lifetime: StatementLifetime,
+    ) -> Result<Vec<Row>, CallFailure> {
+        let client = ConnectionGuard(Some(
             self.pool
                 .get()
                 .await
-                .map_err(|error| Failure::of_pool(doing, &error))?,
+                .map_err(|error| CallFailure::of_pool(doing, &error))?,
         ));
-        let rows = match kept {
-            Kept::InSession if self.prepares.load(Ordering::Relaxed) => {
+        let rows = match lifetime {
+            StatementLifetime::InSession if self.prepares.load(Ordering::Relaxed) => {
                 query_prepared(client.get(), sql, params).await
             }
-            Kept::InSession | Kept::Nowhere => client.get().query_typed(sql, params).await,
+            StatementLifetime::InSession | StatementLifetime::Nowhere => {
+                client.get().query_typed(sql, params).await
+            }
         };
         if rows.as_ref().is_err_and(is_unprepared) && self.prepares.swap(false, Ordering::Relaxed) {
             tracing::warn!(
@@ -234,11 +238,11 @@ impl Link {
         {
             client.give_back();
         }
-        rows.map_err(|error| Failure::of(doing, &error))
+        rows.map_err(|error| CallFailure::of(doing, &error))
     }
 
     /// A connection from the pool, for a few statements that belong together.
-    pub(crate) async fn client(&self, doing: &'static str) -> Answer<Object> {
+    pub(crate) async fn client(&self, doing: &'static str) -> StoreResult<Object> {
         self.pool
             .get()
             .await
@@ -247,7 +251,10 @@ impl Link {
 
     /// A connection of one's own, and what the server says on it: somebody must read that for the
     /// connection to move.
-    pub(crate) async fn connect(&self, doing: &'static str) -> Answer<(Client, Messages)> {
+    pub(crate) async fn connect(
+        &self,
+        doing: &'static str,
+    ) -> StoreResult<(Client, ServerMessages)> {
         let config = &self.address.config;
         let connecting = async {
             match self.tls.clone() {
@@ -273,7 +280,7 @@ impl Link {
 
 /// Where a statement is kept once it was parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kept {
+enum StatementLifetime {
     /// In the session, under a name, where sessions last.
     InSession,
     Nowhere,
@@ -282,7 +289,7 @@ enum Kept {
 async fn query_prepared(
     client: &Object,
     sql: &str,
-    params: &[Param<'_>],
+    params: &[TypedParam<'_>],
 ) -> Result<Vec<Row>, tokio_postgres::Error> {
     let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
     let statement = client.prepare_typed_cached(sql, &types).await?;
@@ -291,9 +298,9 @@ async fn query_prepared(
 }
 
 /// What the server says on a connection.
-pub(crate) type Messages = BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>;
+pub(crate) type ServerMessages = BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>;
 
-fn messages<S>(mut wire: Connection<Socket, S>) -> Messages
+fn messages<S>(mut wire: Connection<Socket, S>) -> ServerMessages
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -303,37 +310,37 @@ where
 /// The text that calls a function.
 pub(crate) fn statement(
     quoted_schema: &str,
-    commit: Commit,
+    commit: CommitMode,
     function: &str,
     params: usize,
 ) -> String {
     let places: Vec<String> = (1..=params).map(|place| format!("${place}")).collect();
     let call = format!("{quoted_schema}.{function}({})", places.join(", "));
     match commit {
-        Commit::Durable => format!("SELECT * FROM {call}"),
-        Commit::Quick => format!(
+        CommitMode::Durable => format!("SELECT * FROM {call}"),
+        CommitMode::Quick => format!(
             "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) SELECT f.* FROM quick, {call} f"
         ),
     }
 }
 
 /// Whether trying again at once makes sense.
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     Passing(StoreError),
     /// Somebody's transaction is in the way, and did not end in time.
     InTheWay(StoreError),
     Lasting(StoreError),
 }
 
-impl Failure {
+impl CallFailure {
     fn of(doing: &'static str, error: &tokio_postgres::Error) -> Self {
-        let said = store_error(doing, error);
+        let store_failure = store_error(doing, error);
         if is_in_the_way(error) {
-            Self::InTheWay(said)
-        } else if said.is_transient() && is_passing(error) {
-            Self::Passing(said)
+            Self::InTheWay(store_failure)
+        } else if store_failure.is_transient() && is_passing(error) {
+            Self::Passing(store_failure)
         } else {
-            Self::Lasting(said)
+            Self::Lasting(store_failure)
         }
     }
 
@@ -354,23 +361,23 @@ impl Failure {
 
 /// Asks a connection that was not used for a while for a sign of life before a call is trusted to
 /// it: one whose other end is gone would keep the call waiting for as long as a call may take.
-fn sign_of_life(silence: Arc<Silence>) -> Hook {
+fn test_connection(dead_peers: Arc<DeadPeers>) -> Hook {
     Hook::async_fn(move |client, metrics| {
-        let silence = Arc::clone(&silence);
+        let dead_peers = Arc::clone(&dead_peers);
         let used_at = metrics.recycled.unwrap_or(metrics.created);
         Box::pin(async move {
-            let asked_at = std::time::Instant::now();
-            match silence.judge(used_at, asked_at) {
-                Trust::Sound => return Ok(()),
-                Trust::Gone => {
+            let tested_at = std::time::Instant::now();
+            match dead_peers.judge(used_at, tested_at) {
+                PeerTrust::Sound => return Ok(()),
+                PeerTrust::Gone => {
                     return Err(HookError::message("it was in use when another fell silent"));
                 }
-                Trust::Doubtful => {}
+                PeerTrust::Doubtful => {}
             }
-            if let Ok(answered) = timeout(SIGN_MAX, client.simple_query("")).await {
+            if let Ok(answered) = timeout(TEST_TIME_MAX, client.simple_query("")).await {
                 answered.map(drop).map_err(HookError::Backend)
             } else {
-                silence.note(asked_at);
+                dead_peers.note(tested_at);
                 Err(HookError::message("it fell silent"))
             }
         })
@@ -380,9 +387,9 @@ fn sign_of_life(silence: Arc<Silence>) -> Hook {
 /// A connection that goes back to the pool only if its call ended: one whose answer is still to
 /// come would give it to the next call to wait for, and one that the server hangs on must not be
 /// used again.
-struct Lent(Option<Object>);
+struct ConnectionGuard(Option<Object>);
 
-impl Lent {
+impl ConnectionGuard {
     fn get(&self) -> &Object {
         self.0.as_ref().expect("given back only by value")
     }
@@ -392,7 +399,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         if let Some(object) = self.0.take() {
             drop(Object::take(object));

@@ -2,14 +2,14 @@
 //! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
 //! it looked at.
 
-use crate::found::Found;
-use crate::link::{Commit, Link};
+use crate::job_view::ReadJob;
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, PAGE_SCAN_TIME, SCAN_MAX};
+use backstop_core::port::cursor::JobCursor;
 use backstop_core::port::operator::page_bytes;
-use backstop_core::port::place::Place;
-use backstop_core::port::{Answer, Damaged, Order, Page, PageQuery};
-use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State};
+use backstop_core::port::{DamagedJob, ListJobsRequest, ListJobsResult, ListOrder, StoreResult};
+use backstop_core::{Fingerprint, Job, JobId, JobState, Kind, QueueName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ const STRIDE: usize = 2_000;
 const QUEUES_AT_ONCE: usize = 1_000;
 
 /// One job, as far as it can be read.
-pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
+pub(crate) async fn job(link: &PostgresLink, id: JobId) -> StoreResult<Option<Job>> {
     Ok(jobs_by_id(link, &[row::uuid(id)])
         .await?
         .pop()
@@ -33,10 +33,10 @@ pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
 
 /// Jobs of a queue, as far as they can be read, in the order of `ids`.
 pub(crate) async fn find(
-    link: &Link,
+    link: &PostgresLink,
     queue: &QueueName,
     ids: &[JobId],
-) -> Answer<Vec<Option<Job>>> {
+) -> StoreResult<Vec<Option<Job>>> {
     let uuids: Vec<Uuid> = ids.iter().map(|id| row::uuid(*id)).collect();
     let found = jobs_by_id(link, &uuids)
         .await?
@@ -50,8 +50,8 @@ pub(crate) async fn find(
 }
 
 /// What can be read of a job; what cannot is logged.
-fn readable(found: Found) -> Option<Job> {
-    if let Some(Damaged { id, why, .. }) = found.damaged {
+fn readable(found: ReadJob) -> Option<Job> {
+    if let Some(DamagedJob { id, why, .. }) = found.damaged {
         tracing::warn!(
             ?id,
             why,
@@ -61,29 +61,33 @@ fn readable(found: Found) -> Option<Job> {
     found.job
 }
 
-async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Found>> {
+async fn jobs_by_id(link: &PostgresLink, ids: &[Uuid]) -> StoreResult<Vec<ReadJob>> {
     let params = [(&ids as _, Type::UUID_ARRAY)];
-    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params)
+    link.call("reading jobs", CommitMode::Durable, "jobs_by_id", &params)
         .await?
         .iter()
-        .map(Found::read)
+        .map(ReadJob::read)
         .collect()
 }
 
 /// A page of jobs, after `after` or from the start.
-pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -> Answer<Page> {
+pub(crate) async fn page(
+    link: &PostgresLink,
+    query: &ListJobsRequest,
+    after: Option<JobCursor>,
+) -> StoreResult<ListJobsResult> {
     let queue = match &query.filter.queue {
         Some(name) => match queues(link, Some(name)).await?.pop() {
             Some(queue) => Some(queue),
-            None => return Ok(Page::default()),
+            None => return Ok(ListJobsResult::default()),
         },
         None => None,
     };
-    let mut walk = Walk {
+    let mut walk = PageWalk {
         query,
         queue,
         limit: query.limit.clamp(1, PAGE_MAX),
-        until: Instant::now() + Duration::from(LOOK_FOR),
+        until: Instant::now() + Duration::from(PAGE_SCAN_TIME),
         looked: 0,
         found: Vec::new(),
         last: after,
@@ -91,9 +95,9 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
     };
     match query.filter.state {
         // Nothing but dead jobs has one.
-        Some(state) if query.filter.fingerprint.is_some() && state != State::Dead => {}
-        Some(State::Ready) => walk.ready(link).await?,
-        Some(state @ (State::Done | State::Dead | State::Cancelled)) => {
+        Some(state) if query.filter.fingerprint.is_some() && state != JobState::Dead => {}
+        Some(JobState::Ready) => walk.ready(link).await?,
+        Some(state @ (JobState::Done | JobState::Dead | JobState::Cancelled)) => {
             walk.finished(link, state).await?;
         }
         _ => walk.single(link).await?,
@@ -102,21 +106,21 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
 }
 
 /// The jobs that a walk found, as far as the page has room for them.
-async fn read(link: &Link, walk: Walk<'_>) -> Answer<Page> {
-    let mut page = Page {
+async fn read(link: &PostgresLink, walk: PageWalk<'_>) -> StoreResult<ListJobsResult> {
+    let mut page = ListJobsResult {
         next: walk.next.map(|place| place.to_string()),
-        ..Page::default()
+        ..ListJobsResult::default()
     };
     let ids: Vec<Uuid> = walk.found.iter().map(|(id, _)| *id).collect();
     let most = i64::try_from(PAGE_BYTES_MAX).unwrap_or(i64::MAX);
     let params = [(&ids as _, Type::UUID_ARRAY), (&most as _, Type::INT8)];
     let rows = link
-        .call(DOING, Commit::Durable, "jobs_within", &params)
+        .call(DOING, CommitMode::Durable, "jobs_within", &params)
         .await?;
     let (mut bytes, mut last) = (0, None);
     for row in &rows {
         last = Some(row::get::<Uuid>(row, 0)?);
-        let Found { job, damaged } = Found::read(row)?;
+        let ReadJob { job, damaged } = ReadJob::read(row)?;
         bytes += job.as_ref().map_or(0, page_bytes);
         match damaged {
             Some(damaged) => page.damaged.push(damaged),
@@ -133,10 +137,13 @@ async fn read(link: &Link, walk: Walk<'_>) -> Answer<Page> {
 }
 
 /// All queues by name, or the one that is wanted.
-pub(crate) async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Vec<(i32, String)>> {
+pub(crate) async fn queues(
+    link: &PostgresLink,
+    wanted: Option<&QueueName>,
+) -> StoreResult<Vec<(i32, String)>> {
     let params = [(&wanted.map(QueueName::as_str) as _, Type::TEXT)];
     let rows = link
-        .call(DOING, Commit::Durable, "queue_ids", &params)
+        .call(DOING, CommitMode::Durable, "queue_ids", &params)
         .await?;
     rows.iter()
         .map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?)))
@@ -144,46 +151,46 @@ pub(crate) async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Ve
 }
 
 /// A row of a list: a job, and its place as two numbers.
-struct Seen {
+struct ListedRow {
     id: Uuid,
     fits: bool,
     place: (i64, i64),
 }
 
 /// What a page has seen so far.
-struct Walk<'a> {
-    query: &'a PageQuery,
+struct PageWalk<'a> {
+    query: &'a ListJobsRequest,
     /// The only queue whose jobs are shown, if the filter names one.
     queue: Option<(i32, String)>,
     limit: usize,
     /// No look begins after this.
     until: Instant,
     looked: usize,
-    found: Vec<(Uuid, Place)>,
+    found: Vec<(Uuid, JobCursor)>,
     /// The place of the row looked at last.
-    last: Option<Place>,
+    last: Option<JobCursor>,
     /// Where the next page starts, once it is clear that there is one.
-    next: Option<Place>,
+    next: Option<JobCursor>,
 }
 
 /// Whether a page is complete.
 #[derive(PartialEq, Eq)]
-enum Step {
-    On,
+enum PageProgress {
+    Continue,
     Full,
 }
 
-impl Walk<'_> {
-    fn look(&mut self, seen: &Seen, place: Place) -> Step {
+impl PageWalk<'_> {
+    fn look(&mut self, seen: &ListedRow, place: JobCursor) -> PageProgress {
         if self.looked == SCAN_MAX || (seen.fits && self.found.len() == self.limit) {
             self.next = self.last.take();
-            return Step::Full;
+            return PageProgress::Full;
         }
         self.looked += 1;
         self.found
             .extend(seen.fits.then(|| (seen.id, place.clone())));
         self.last = Some(place);
-        Step::On
+        PageProgress::Continue
     }
 
     /// Whether there is no time for a further look. Called after one: each page gets on by a stride
@@ -196,7 +203,7 @@ impl Walk<'_> {
         is_late
     }
 
-    fn seen(&self, row: &Row) -> Answer<Seen> {
+    fn seen(&self, row: &Row) -> StoreResult<ListedRow> {
         let filter = &self.query.filter;
         let (queue, kind): (i32, &str) = (row::get(row, 1)?, row::get(row, 2)?);
         let state = row::state(row::get(row, 3)?);
@@ -206,7 +213,7 @@ impl Walk<'_> {
                 .as_ref()
                 .is_none_or(|wanted| Kind::as_str(wanted) == kind)
             && filter.state.is_none_or(|wanted| wanted == state);
-        Ok(Seen {
+        Ok(ListedRow {
             id: row::get(row, 0)?,
             fits,
             place: (row::get(row, 4)?, row::get(row, 5)?),
@@ -214,19 +221,21 @@ impl Walk<'_> {
     }
 
     /// Waiting jobs by their time, and jobs newest first by arrival.
-    async fn single(&mut self, link: &Link) -> Answer<()> {
+    async fn single(&mut self, link: &PostgresLink) -> StoreResult<()> {
         let timed = matches!(
             self.query.filter.state,
-            Some(State::Scheduled | State::Retrying)
+            Some(JobState::Scheduled | JobState::Retrying)
         );
-        let running = self.query.filter.state == Some(State::Running);
+        let running = self.query.filter.state == Some(JobState::Running);
         let fingerprint = self.query.filter.fingerprint;
         let stride = row::number(STRIDE);
         loop {
             let rows = match (timed, &self.last) {
-                (true, Some(Place::Timed { at, no })) => waiting(link, *at, *no, stride).await?,
+                (true, Some(JobCursor::Timed { at, no })) => {
+                    waiting(link, *at, *no, stride).await?
+                }
                 (true, _) => waiting(link, i64::MIN, i64::MIN, stride).await?,
-                (false, Some(Place::Arrival { no })) => {
+                (false, Some(JobCursor::Arrival { no })) => {
                     arrivals(link, *no, running, fingerprint, stride).await?
                 }
                 (false, _) => arrivals(link, i64::MAX, running, fingerprint, stride).await?,
@@ -235,11 +244,11 @@ impl Walk<'_> {
                 let seen = self.seen(row)?;
                 let (at, no) = seen.place;
                 let place = if timed {
-                    Place::Timed { at, no }
+                    JobCursor::Timed { at, no }
                 } else {
-                    Place::Arrival { no }
+                    JobCursor::Arrival { no }
                 };
-                if self.look(&seen, place) == Step::Full {
+                if self.look(&seen, place) == PageProgress::Full {
                     return Ok(());
                 }
             }
@@ -250,7 +259,7 @@ impl Walk<'_> {
     }
 
     /// Ready jobs in claim order, queue by queue.
-    async fn ready(&mut self, link: &Link) -> Answer<()> {
+    async fn ready(&mut self, link: &PostgresLink) -> StoreResult<()> {
         let queues = match self.queue.clone() {
             Some(queue) => vec![queue],
             None => self.in_line(link).await?,
@@ -259,8 +268,8 @@ impl Walk<'_> {
         for (id, name) in queues {
             loop {
                 let (level, seq) = match &self.last {
-                    Some(Place::Line { queue, .. }) if name < *queue => break,
-                    Some(Place::Line { queue, level, seq }) if name == *queue => (*level, *seq),
+                    Some(JobCursor::Line { queue, .. }) if name < *queue => break,
+                    Some(JobCursor::Line { queue, level, seq }) if name == *queue => (*level, *seq),
                     _ => (-1, i64::MIN),
                 };
                 let level = i16::try_from(level).unwrap_or(i16::MAX);
@@ -270,12 +279,12 @@ impl Walk<'_> {
                     let (level, seq) = seen.place;
                     if self.look(
                         &seen,
-                        Place::Line {
+                        JobCursor::Line {
                             queue: name.clone(),
                             level,
                             seq,
                         },
-                    ) == Step::Full
+                    ) == PageProgress::Full
                     {
                         return Ok(());
                     }
@@ -296,9 +305,9 @@ impl Walk<'_> {
 
     /// The queues that have something in line, from the place on that the page before has reached.
     /// A page has no time for more of them.
-    async fn in_line(&self, link: &Link) -> Answer<Vec<(i32, String)>> {
+    async fn in_line(&self, link: &PostgresLink) -> StoreResult<Vec<(i32, String)>> {
         let from = match &self.last {
-            Some(Place::Line { queue, .. }) => queue.as_str(),
+            Some(JobCursor::Line { queue, .. }) => queue.as_str(),
             _ => "",
         };
         let params = [
@@ -306,7 +315,7 @@ impl Walk<'_> {
             (&row::number(QUEUES_AT_ONCE) as _, Type::INT4),
         ];
         let rows = link
-            .call(DOING, Commit::Durable, "queues_in_line", &params)
+            .call(DOING, CommitMode::Durable, "queues_in_line", &params)
             .await?;
         rows.iter()
             .map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?)))
@@ -314,11 +323,11 @@ impl Walk<'_> {
     }
 
     /// Ended jobs of one queue or of all, newest or oldest first.
-    async fn finished(&mut self, link: &Link, state: State) -> Answer<()> {
-        let oldest = self.query.order == Order::Oldest;
+    async fn finished(&mut self, link: &PostgresLink, state: JobState) -> StoreResult<()> {
+        let oldest = self.query.order == ListOrder::Oldest;
         loop {
             let (at, no) = match &self.last {
-                Some(Place::Timed { at, no }) => (*at, *no),
+                Some(JobCursor::Timed { at, no }) => (*at, *no),
                 _ if oldest => (i64::MIN, i64::MIN),
                 _ => (i64::MAX, i64::MAX),
             };
@@ -333,7 +342,7 @@ impl Walk<'_> {
             for row in &rows {
                 let seen = self.seen(row)?;
                 let (at, no) = seen.place;
-                if self.look(&seen, Place::Timed { at, no }) == Step::Full {
+                if self.look(&seen, JobCursor::Timed { at, no }) == PageProgress::Full {
                     return Ok(());
                 }
             }
@@ -344,51 +353,57 @@ impl Walk<'_> {
     }
 }
 
-async fn waiting(link: &Link, at: i64, no: i64, looks: i32) -> Answer<Vec<Row>> {
+async fn waiting(link: &PostgresLink, at: i64, no: i64, looks: i32) -> StoreResult<Vec<Row>> {
     let params = [
         (&at as _, Type::INT8),
         (&no as _, Type::INT8),
         (&looks as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_waiting", &params)
+    link.call(DOING, CommitMode::Durable, "list_waiting", &params)
         .await
 }
 
 async fn arrivals(
-    link: &Link,
+    link: &PostgresLink,
     no: i64,
     running: bool,
     fingerprint: Option<Fingerprint>,
     looks: i32,
-) -> Answer<Vec<Row>> {
+) -> StoreResult<Vec<Row>> {
     let params = [
         (&no as _, Type::INT8),
         (&running as _, Type::BOOL),
         (&fingerprint.map(Fingerprint::as_i64) as _, Type::INT8),
         (&looks as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_arrivals", &params)
+    link.call(DOING, CommitMode::Durable, "list_arrivals", &params)
         .await
 }
 
-async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Answer<Vec<Row>> {
+async fn ready(
+    link: &PostgresLink,
+    queue: i32,
+    level: i16,
+    seq: i64,
+    looks: i32,
+) -> StoreResult<Vec<Row>> {
     let params = [
         (&queue as _, Type::INT4),
         (&level as _, Type::INT2),
         (&seq as _, Type::INT8),
         (&looks as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_ready", &params)
+    link.call(DOING, CommitMode::Durable, "list_ready", &params)
         .await
 }
 
 async fn finished(
-    link: &Link,
-    query: &PageQuery,
+    link: &PostgresLink,
+    query: &ListJobsRequest,
     queue: Option<i32>,
-    state: State,
+    state: JobState,
     (at, no): (i64, i64),
-) -> Answer<Vec<Row>> {
+) -> StoreResult<Vec<Row>> {
     let params = [
         (&queue as _, Type::INT4),
         (&(state as i16) as _, Type::INT2),
@@ -396,11 +411,11 @@ async fn finished(
             &query.filter.fingerprint.map(Fingerprint::as_i64) as _,
             Type::INT8,
         ),
-        (&(query.order == Order::Oldest) as _, Type::BOOL),
+        (&(query.order == ListOrder::Oldest) as _, Type::BOOL),
         (&at as _, Type::INT8),
         (&no as _, Type::INT8),
         (&row::number(STRIDE) as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_finished", &params)
+    link.call(DOING, CommitMode::Durable, "list_finished", &params)
         .await
 }

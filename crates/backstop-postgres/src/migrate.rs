@@ -5,9 +5,9 @@
 //! that migrates waits for it.
 
 use crate::error::store_error;
-use crate::link::Link;
+use crate::link::PostgresLink;
 use crate::row;
-use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError, UpgradeSteps};
+use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult, UpgradeSteps};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
@@ -20,7 +20,7 @@ pub(crate) const VERSION: u32 = UPGRADES.newest();
 const DOING: &str = "migrating";
 const INSTEAD: &str = "another schema";
 /// The error code of a step that another process has taken while this one waited.
-const MEANWHILE: &str = "BS001";
+const ALREADY_TAKEN: &str = "BS001";
 const SERVER_VERSION_MIN: i32 = 140_000;
 /// The column of the version's table in pre-releases.
 const FORMER_COLUMN: &str = "number";
@@ -60,39 +60,46 @@ const SCHEMA: [&str; 28] = [
 const GRANTS: &str = include_str!("sql/grants.sql");
 
 /// Brings the schema up to date. Where it is, nothing is written and no right to is needed.
-pub(crate) async fn migrate(link: &Link) -> Answer<Migrated> {
+pub(crate) async fn migrate(link: &PostgresLink) -> StoreResult<MigrationResult> {
     migrate_by(link, UPGRADES).await
 }
 
-async fn migrate_by(link: &Link, upgrades: UpgradeSteps<'_>) -> Answer<Migrated> {
+async fn migrate_by(
+    link: &PostgresLink,
+    upgrades: UpgradeSteps<'_>,
+) -> StoreResult<MigrationResult> {
     check_server(link).await?;
     let to = upgrades.newest();
     let mut from = mark(link).await?.check(DOING, to, INSTEAD)?;
     let schema = SCHEMA.join("\n");
     for (version, step) in upgrades.steps_from(from, &schema) {
         let text = transaction_of(step, from == 0, version, link.schema());
-        if take_step(link, &text).await? == Step::Meanwhile {
+        if take_step(link, &text).await? == StepOutcome::AlreadyTaken {
             from = version;
         }
     }
-    Ok(Migrated { from, to })
+    Ok(MigrationResult { from, to })
 }
 
 /// What became of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum StepOutcome {
     Taken,
     /// Another process has taken it.
-    Meanwhile,
+    AlreadyTaken,
 }
 
-async fn take_step(link: &Link, text: &str) -> Answer<Step> {
+async fn take_step(link: &PostgresLink, text: &str) -> StoreResult<StepOutcome> {
     let failed = |error| store_error(DOING, &error);
     let mut client = link.client(DOING).await?;
     let step = client.build_transaction().start().await.map_err(failed)?;
     match step.batch_execute(text).await {
-        Err(error) if error.code().is_some_and(|code| code.code() == MEANWHILE) => {
-            return Ok(Step::Meanwhile);
+        Err(error)
+            if error
+                .code()
+                .is_some_and(|code| code.code() == ALREADY_TAKEN) =>
+        {
+            return Ok(StepOutcome::AlreadyTaken);
         }
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
             let schema = link.schema();
@@ -107,11 +114,11 @@ async fn take_step(link: &Link, text: &str) -> Answer<Step> {
         done => done.map_err(failed)?,
     }
     step.commit().await.map_err(failed)?;
-    Ok(Step::Taken)
+    Ok(StepOutcome::Taken)
 }
 
 /// What the database says about the schema.
-async fn mark(link: &Link) -> Answer<SchemaMark> {
+async fn mark(link: &PostgresLink) -> StoreResult<SchemaMark> {
     const COLUMN: &str = "SELECT a.attname::text FROM pg_attribute a \
                           WHERE a.attrelid = to_regclass($1) AND a.attnum = 1";
     let table = format!("\"{}\".version", link.schema());
@@ -142,11 +149,11 @@ async fn mark(link: &Link) -> Answer<SchemaMark> {
 }
 
 /// The version of the schema; 0 if there is none. Refuses one that this program does not know.
-pub(crate) async fn version(link: &Link) -> Answer<u32> {
+pub(crate) async fn version(link: &PostgresLink) -> StoreResult<u32> {
     mark(link).await?.check(DOING, VERSION, INSTEAD)
 }
 
-async fn check_server(link: &Link) -> Answer<()> {
+async fn check_server(link: &PostgresLink) -> StoreResult<()> {
     let rows = link
         .rows(
             DOING,
@@ -197,7 +204,7 @@ fn first_check(schema: &str) -> String {
     format!(
         "DO $$ BEGIN\n\
          IF to_regclass('\"{schema}\".version') IS NOT NULL THEN \
-         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
+         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{ALREADY_TAKEN}'; END IF;\n\
          IF NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = '{schema}') THEN \
          CREATE SCHEMA \"{schema}\"; END IF;\n\
          END $$;"
@@ -208,7 +215,7 @@ fn later_check(to: u32, schema: &str) -> String {
     format!(
         "DO $$ BEGIN\n\
          IF (SELECT schema_version FROM \"{schema}\".version) >= {to} THEN \
-         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{MEANWHILE}'; END IF;\n\
+         RAISE EXCEPTION 'migrated meanwhile' USING ERRCODE = '{ALREADY_TAKEN}'; END IF;\n\
          END $$;"
     )
 }

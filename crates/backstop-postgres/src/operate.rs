@@ -1,39 +1,39 @@
 //! Queues, gates, workers, retention, and what becomes ready.
 
-use crate::floor::{Floors, Look, Of};
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
+use crate::scan_hint::{ScanHints, ScanStart, ScanTarget};
 use backstop_core::limits::{
     EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR,
 };
 use backstop_core::port::{
-    Answer, Counts, ExpiredLeases, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf,
-    StoreError, Totals, WorkerStatus,
+    ExpiredLeases, PromoteResult, PruneRequest, PruneResult, QueueState, QueueStatus, QueueTotals,
+    Retention, StateCounts, StoreError, StoreResult, WorkerStatus,
 };
-use backstop_core::{Bounds, QueueName, Span, State, Time, WorkerName};
+use backstop_core::{JobState, QueueBounds, QueueName, Span, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// A queue that is retired for so long was found by no push that is still under way.
 const RETIRED_FOR: Span = Span::hours(1);
 /// The ends of a queue's jobs, as they are pruned.
-const SHELVES: [State; 3] = [State::Done, State::Cancelled, State::Dead];
+const SHELVES: [JobState; 3] = [JobState::Done, JobState::Cancelled, JobState::Dead];
 
 /// Makes jobs ready whose time has come.
 pub(crate) async fn promote(
-    link: &Link,
-    floors: &Floors,
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
     max: usize,
     now: Time,
-) -> Answer<Promoted> {
-    let look = floors.look(&Of::Waiting, now);
+) -> StoreResult<PromoteResult> {
+    let look = scan_hints.begin_scan(&ScanTarget::Waiting, now);
     let params = [
         (&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
         (&look.begins_at() as _, Type::INT8),
     ];
     let rows = link
-        .call("promoting", Commit::Quick, "promote", &params)
+        .call("promoting", CommitMode::Quick, "promote", &params)
         .await?;
     let row = rows
         .first()
@@ -41,9 +41,9 @@ pub(crate) async fn promote(
     let moved: i32 = row::get(row, 0)?;
     let next_due = row::get::<Option<i64>>(row, 1)?.map(Time::from_micros);
     if next_due.is_none_or(|due| due > now) {
-        floors.left_nothing(Of::Waiting, look, now);
+        scan_hints.record_empty(ScanTarget::Waiting, look, now);
     }
-    Ok(Promoted {
+    Ok(PromoteResult {
         moved: usize::try_from(moved).unwrap_or(0),
         next_due,
         unanswered: Vec::new(),
@@ -51,31 +51,31 @@ pub(crate) async fn promote(
 }
 
 /// All queues, by name.
-pub(crate) async fn queues(link: &Link) -> Answer<Vec<QueueStatus>> {
-    link.call("listing queues", Commit::Durable, "queues", &[])
+pub(crate) async fn queues(link: &PostgresLink) -> StoreResult<Vec<QueueStatus>> {
+    link.call("listing queues", CommitMode::Durable, "queues", &[])
         .await?
         .iter()
         .map(status)
         .collect()
 }
 
-fn status(row: &Row) -> Answer<QueueStatus> {
+fn status(row: &Row) -> StoreResult<QueueStatus> {
     let (counted, ended): (Vec<i64>, Vec<i64>) = (row::get(row, 2)?, row::get(row, 3)?);
     let number = |from: &[i64], at: usize| from.get(at).copied().unwrap_or(0).max(0).unsigned_abs();
-    let mut counts = Counts::default();
-    for (at, state) in State::ALL.into_iter().enumerate() {
+    let mut counts = StateCounts::default();
+    for (at, state) in JobState::ALL.into_iter().enumerate() {
         *counts.of_mut(state) = number(&counted, at);
     }
     let [enqueued, done, dead, cancelled] = [0, 1, 2, 3].map(|at| number(&ended, at));
     Ok(QueueStatus {
         name: name(row::get(row, 0)?)?,
-        gate: if row::get(row, 1)? {
-            Gate::Paused
+        state: if row::get(row, 1)? {
+            QueueState::Paused
         } else {
-            Gate::Open
+            QueueState::Active
         },
         counts,
-        totals: Totals {
+        totals: QueueTotals {
             enqueued,
             done,
             dead,
@@ -86,8 +86,8 @@ fn status(row: &Row) -> Answer<QueueStatus> {
     })
 }
 
-fn bounds(row: &Row) -> Answer<Bounds> {
-    Ok(Bounds {
+fn bounds(row: &Row) -> StoreResult<QueueBounds> {
+    Ok(QueueBounds {
         max_size: row::get::<Option<i64>>(row, 5)?.map(i64::cast_unsigned),
         // A word nobody writes is damage; who refuses loses nothing.
         overflow: row::get::<&str>(row, 6)?.parse().unwrap_or_default(),
@@ -96,41 +96,54 @@ fn bounds(row: &Row) -> Answer<Bounds> {
 }
 
 /// Sets how much a queue holds.
-pub(crate) async fn set_bounds(link: &Link, queue: &QueueName, bounds: Bounds) -> Answer<()> {
+pub(crate) async fn set_bounds(
+    link: &PostgresLink,
+    queue: &QueueName,
+    bounds: QueueBounds,
+) -> StoreResult<()> {
     let params = [
         (&queue.as_str() as _, Type::TEXT),
         (&bounds.max_size.map(u64::cast_signed) as _, Type::INT8),
         (&bounds.overflow.as_str() as _, Type::TEXT),
         (&bounds.dead_max.cast_signed() as _, Type::INT8),
     ];
-    link.call("bounding a queue", Commit::Durable, "set_bounds", &params)
-        .await
-        .map(drop)
+    link.call(
+        "bounding a queue",
+        CommitMode::Durable,
+        "set_bounds",
+        &params,
+    )
+    .await
+    .map(drop)
 }
 
 /// Marks queues as configured.
-pub(crate) async fn declare(link: &Link, queues: &[QueueName]) -> Answer<()> {
+pub(crate) async fn declare(link: &PostgresLink, queues: &[QueueName]) -> StoreResult<()> {
     let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
     let params = [(&names as _, Type::TEXT_ARRAY)];
     let doing = "declaring queues";
-    link.call(doing, Commit::Durable, "declare_queues", &params)
+    link.call(doing, CommitMode::Durable, "declare_queues", &params)
         .await
         .map(drop)
 }
 
-fn name(text: &str) -> Answer<QueueName> {
+fn name(text: &str) -> StoreResult<QueueName> {
     QueueName::new(text).map_err(|error| StoreError::corrupt("listing queues", error))
 }
 
 /// Opens or pauses a queue.
-pub(crate) async fn set_gate(link: &Link, queue: &QueueName, gate: Gate) -> Answer<()> {
+pub(crate) async fn set_gate(
+    link: &PostgresLink,
+    queue: &QueueName,
+    gate: QueueState,
+) -> StoreResult<()> {
     let params = [
         (&queue.as_str() as _, Type::TEXT),
-        (&(gate == Gate::Paused) as _, Type::BOOL),
+        (&(gate == QueueState::Paused) as _, Type::BOOL),
     ];
     link.call(
         "pausing or resuming a queue",
-        Commit::Durable,
+        CommitMode::Durable,
         "set_gate",
         &params,
     )
@@ -139,9 +152,13 @@ pub(crate) async fn set_gate(link: &Link, queue: &QueueName, gate: Gate) -> Answ
 }
 
 /// All workers that beat within `within`, by name.
-pub(crate) async fn workers(link: &Link, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+pub(crate) async fn workers(
+    link: &PostgresLink,
+    within: Span,
+    now: Time,
+) -> StoreResult<Vec<WorkerStatus>> {
     let params = [(&now.before(within).as_micros() as _, Type::INT8)];
-    link.call("listing workers", Commit::Durable, "workers", &params)
+    link.call("listing workers", CommitMode::Durable, "workers", &params)
         .await?
         .iter()
         .map(worker)
@@ -149,7 +166,10 @@ pub(crate) async fn workers(link: &Link, within: Span, now: Time) -> Answer<Vec<
 }
 
 /// The leases that ended before this time and that nobody has taken over.
-pub(crate) async fn expired_leases(link: &Link, before: Time) -> Answer<ExpiredLeases> {
+pub(crate) async fn expired_leases(
+    link: &PostgresLink,
+    before: Time,
+) -> StoreResult<ExpiredLeases> {
     let params = [
         (&before.as_micros() as _, Type::INT8),
         (&row::number(EXPIRED_COUNTED_MAX) as _, Type::INT4),
@@ -157,7 +177,7 @@ pub(crate) async fn expired_leases(link: &Link, before: Time) -> Answer<ExpiredL
     let rows = link
         .call(
             "counting expired leases",
-            Commit::Durable,
+            CommitMode::Durable,
             "expired_leases",
             &params,
         )
@@ -173,7 +193,7 @@ pub(crate) async fn expired_leases(link: &Link, before: Time) -> Answer<ExpiredL
     })
 }
 
-fn worker(row: &Row) -> Answer<WorkerStatus> {
+fn worker(row: &Row) -> StoreResult<WorkerStatus> {
     let (queues, running): (&str, i64) = (row::get(row, 1)?, row::get(row, 3)?);
     Ok(WorkerStatus {
         name: WorkerName::new(row::get(row, 0)?),
@@ -189,14 +209,14 @@ fn worker(row: &Row) -> Answer<WorkerStatus> {
 /// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest
 /// first. Answers also the queue after which to go on.
 pub(crate) async fn prune(
-    link: &Link,
-    floors: &Floors,
-    retention: &Retention,
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
+    retention: &PruneRequest,
     after: Option<QueueName>,
     now: Time,
-) -> Answer<(Pruned, Option<QueueName>)> {
+) -> StoreResult<(PruneResult, Option<QueueName>)> {
     let (names, is_end) = next_queues(link, retention, after.as_ref()).await?;
-    let mut pruned = prune_queues(link, floors, retention, &names, now).await?;
+    let mut pruned = prune_queues(link, scan_hints, retention, &names, now).await?;
     // What did not fit is looked at again.
     let next = if pruned.more {
         after
@@ -210,23 +230,23 @@ pub(crate) async fn prune(
 
 /// The queues that one pruning looks at, and whether there are no others behind them.
 async fn next_queues(
-    link: &Link,
-    retention: &Retention,
+    link: &PostgresLink,
+    retention: &PruneRequest,
     after: Option<&QueueName>,
-) -> Answer<(Vec<QueueName>, bool)> {
+) -> StoreResult<(Vec<QueueName>, bool)> {
     let looked = PRUNE_QUEUES_MAX + 1;
-    let mut names: Vec<QueueName> = if retention.usual.is_some() {
+    let mut names: Vec<QueueName> = if retention.default.is_some() {
         let after = after.map_or("", QueueName::as_str);
         let params = [
             (&after as _, Type::TEXT),
             (&row::number(looked) as _, Type::INT4),
         ];
         let rows = link
-            .call("pruning", Commit::Durable, "queues_after", &params)
+            .call("pruning", CommitMode::Durable, "queues_after", &params)
             .await?;
         rows.iter()
             .map(|row| name(row::get(row, 1)?))
-            .collect::<Answer<_>>()?
+            .collect::<StoreResult<_>>()?
     } else {
         let known = retention.queues.iter().map(|(name, _)| name);
         known
@@ -242,14 +262,14 @@ async fn next_queues(
 
 /// Forgets queues that nobody uses.
 async fn forget_queues(
-    link: &Link,
-    retention: &Retention,
+    link: &PostgresLink,
+    retention: &PruneRequest,
     names: &[QueueName],
     now: Time,
-) -> Answer<()> {
+) -> StoreResult<()> {
     let names: Vec<&str> = names
         .iter()
-        .filter(|name| retention.shelf(name).is_some())
+        .filter(|name| retention.retention_for(name).is_some())
         .map(QueueName::as_str)
         .collect();
     let params = [
@@ -260,7 +280,7 @@ async fn forget_queues(
     ];
     link.call(
         "forgetting queues",
-        Commit::Durable,
+        CommitMode::Durable,
         "forget_queues",
         &params,
     )
@@ -269,24 +289,24 @@ async fn forget_queues(
 }
 
 async fn prune_queues(
-    link: &Link,
-    floors: &Floors,
-    retention: &Retention,
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
+    retention: &PruneRequest,
     names: &[QueueName],
     now: Time,
-) -> Answer<Pruned> {
+) -> StoreResult<PruneResult> {
     let shelves: Vec<_> = names
         .iter()
-        .filter_map(|name| Some((name, retention.shelf(name)?)))
+        .filter_map(|name| Some((name, retention.retention_for(name)?)))
         .collect();
     let ended = shelves
         .iter()
-        .flat_map(|(name, _)| SHELVES.map(|state| Of::Ended((*name).clone(), state)));
-    let looks: Vec<(Of, Look)> = ended
-        .map(|of| (of.clone(), floors.look(&of, now)))
+        .flat_map(|(name, _)| SHELVES.map(|state| ScanTarget::Ended((*name).clone(), state)));
+    let looks: Vec<(ScanTarget, ScanStart)> = ended
+        .map(|of| (of.clone(), scan_hints.begin_scan(&of, now)))
         .collect();
-    let keys = floors.look(&Of::Keys, now);
-    let column = |of: fn(&Shelf) -> i64| -> Vec<i64> {
+    let keys = scan_hints.begin_scan(&ScanTarget::Keys, now);
+    let column = |of: fn(&Retention) -> i64| -> Vec<i64> {
         shelves.iter().map(|(_, shelf)| of(shelf)).collect()
     };
     let params = [
@@ -326,14 +346,14 @@ async fn prune_queues(
         (&keys.begins_at() as _, Type::INT8),
     ];
     let rows = link
-        .call("pruning", Commit::Durable, "prune", &params)
+        .call("pruning", CommitMode::Durable, "prune", &params)
         .await?;
     let row = rows
         .first()
         .ok_or_else(|| StoreError::corrupt("pruning", "no answer"))?;
     let count =
         |column| row::get::<i32>(row, column).map(|count| usize::try_from(count).unwrap_or(0));
-    let pruned = Pruned {
+    let pruned = PruneResult {
         done: count(0)?,
         cancelled: count(1)?,
         dead: count(2)?,
@@ -343,11 +363,11 @@ async fn prune_queues(
     let is_done = left_nothing_to.iter().any(Option::is_some);
     for ((of, look), to) in looks.into_iter().zip(left_nothing_to) {
         if let Some(to) = to {
-            floors.left_nothing(of, look, Time::from_micros(to));
+            scan_hints.record_empty(of, look, Time::from_micros(to));
         }
     }
     if is_done && !pruned.more {
-        floors.left_nothing(Of::Keys, keys, now);
+        scan_hints.record_empty(ScanTarget::Keys, keys, now);
     }
     Ok(pruned)
 }

@@ -1,18 +1,19 @@
 //! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
 //! its neighbours.
 
-use backstop_core::failure::History;
-use backstop_core::port::{Answer, StoreError};
-use backstop_core::terms::Terms;
+use backstop_core::failure::FailureHistory;
+use backstop_core::job_options::JobOptions;
+use backstop_core::port::{StoreError, StoreResult};
 use backstop_core::{
-    JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time, WorkerName,
+    JobId, JobState, Kind, Lease, LeaseNumber, LeasedRun, Payload, Priority, QueueName, Time,
+    WorkerName,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 /// A column.
-pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Answer<T> {
+pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> StoreResult<T> {
     row.try_get(column)
         .map_err(|error| StoreError::corrupt("reading a row", error))
 }
@@ -33,27 +34,27 @@ pub(crate) fn number(of: usize) -> i32 {
 }
 
 /// The state of a number, if it is one.
-pub(crate) fn known_state(code: i16) -> Option<State> {
+pub(crate) fn known_state(code: i16) -> Option<JobState> {
     usize::try_from(code)
         .ok()
-        .and_then(|code| State::ALL.get(code))
+        .and_then(|code| JobState::ALL.get(code))
         .copied()
 }
 
 /// The state of a number. One that nobody writes is damage; dead is where a person looks.
-pub(crate) fn state(code: i16) -> State {
-    known_state(code).unwrap_or(State::Dead)
+pub(crate) fn state(code: i16) -> JobState {
+    known_state(code).unwrap_or(JobState::Dead)
 }
 
-fn count(row: &Row, column: usize) -> Answer<u32> {
+fn count(row: &Row, column: usize) -> StoreResult<u32> {
     get::<i32>(row, column).map(|count| u32::try_from(count).unwrap_or(0))
 }
 
-fn time(row: &Row, column: usize) -> Answer<Time> {
+fn time(row: &Row, column: usize) -> StoreResult<Time> {
     get(row, column).map(Time::from_micros)
 }
 
-fn priority(row: &Row, column: usize) -> Answer<Priority> {
+fn priority(row: &Row, column: usize) -> StoreResult<Priority> {
     let level: i16 = get(row, column)?;
     Ok(u8::try_from(level)
         .ok()
@@ -61,42 +62,42 @@ fn priority(row: &Row, column: usize) -> Answer<Priority> {
         .unwrap_or_default())
 }
 
-fn queue(row: &Row, column: usize) -> Answer<QueueName> {
+fn queue(row: &Row, column: usize) -> StoreResult<QueueName> {
     QueueName::new(get(row, column)?).map_err(|error| StoreError::corrupt("reading a row", error))
 }
 
 /// A job under a claim, with its place in line; who had it before it was seized; whether they had
 /// begun.
-pub(crate) struct Held {
+pub(crate) struct ClaimedRow {
     pub(crate) place: (QueueName, i16, i64),
-    pub(crate) run: Leased,
+    pub(crate) run: LeasedRun,
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
     pub(crate) begun: bool,
 }
 
 /// A job handed out, from the columns of `claim.sql`.
-pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
+pub(crate) fn claimed_row(row: &Row, number: LeaseNumber) -> StoreResult<ClaimedRow> {
     let (queue, level, seq) = (queue(row, 0)?, get(row, 1)?, get(row, 2)?);
-    let run = Leased {
+    let run = LeasedRun {
         lease: Lease {
             queue: queue.clone(),
             job: job_id(get(row, 3)?),
             number,
         },
         kind: Kind::new(get(row, 4)?).unwrap_or_default(),
-        payload: Payload::stored(get::<Vec<u8>>(row, 5)?),
+        payload: Payload::from_stored(get::<Vec<u8>>(row, 5)?),
         priority: priority(row, 1)?,
         attempts_before: count(row, 6)?,
         lost_leases: count(row, 7)?,
         inserted_at: time(row, 8)?,
         run_at: time(row, 9)?,
-        terms: Terms::stored(get(row, 10)?),
-        history: History::stored(get(row, 11)?),
+        options: JobOptions::from_stored(get(row, 10)?),
+        history: FailureHistory::from_stored(get(row, 11)?),
     };
     let worker: Option<&str> = get(row, 12)?;
     let lost = get::<Option<i64>>(row, 13)?.map(LeaseNumber::from_i64);
     let vanished = worker.map(WorkerName::new).zip(lost);
-    Ok(Held {
+    Ok(ClaimedRow {
         place: (queue, level, seq),
         run,
         vanished,

@@ -1,9 +1,9 @@
 //! The end of runs.
 
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::port::{Answer, Settled, StoreError};
-use backstop_core::verdict::{Keep, Place, Reason, Settlement};
+use backstop_core::port::{SettleOutcome, StoreError, StoreResult};
+use backstop_core::verdict::{DoneRetention, EndReason, Requeue, Settlement};
 use backstop_core::{Fingerprint, Outcome, Time};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,12 +16,12 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Ends runs whose leases are current.
 pub(crate) async fn settle(
-    link: &Link,
+    link: &PostgresLink,
     settlements: &[Settlement],
-    commit: Commit,
+    commit: CommitMode,
     now: Time,
-) -> Answer<Vec<Settled>> {
-    let mut answers = vec![Settled::Applied; settlements.len()];
+) -> StoreResult<Vec<SettleOutcome>> {
+    let mut answers = vec![SettleOutcome::Applied; settlements.len()];
     let mut waiting: Vec<usize> = (0..settlements.len()).collect();
     // A job that is named twice is settled twice: only one of its leases can be the current one, or
     // none any more. Those behind it wait too: deaths take what room there is in their order.
@@ -39,23 +39,26 @@ pub(crate) async fn settle(
 }
 
 async fn settle_once(
-    link: &Link,
+    link: &PostgresLink,
     settlements: &[Settlement],
     round: &[usize],
-    commit: Commit,
+    commit: CommitMode,
     now: Time,
-    answers: &mut [Settled],
-) -> Answer<()> {
+    answers: &mut [SettleOutcome],
+) -> StoreResult<()> {
     let keeps = |at: &usize| match settlements[*at].outcome {
         Outcome::Done(keep) => Some(keep),
         _ => None,
     };
-    let keep = round.iter().find_map(keeps).unwrap_or(Keep::Listed);
-    let mut done = Done {
-        keep: keep == Keep::Listed,
-        ..Done::default()
+    let keep = round
+        .iter()
+        .find_map(keeps)
+        .unwrap_or(DoneRetention::Listed);
+    let mut done = DoneColumns {
+        keep: keep == DoneRetention::Listed,
+        ..DoneColumns::default()
     };
-    let mut others = Others::default();
+    let mut others = OutcomeColumns::default();
     let (ended_well, otherwise): (Vec<usize>, Vec<usize>) = round
         .iter()
         .partition(|at| settlements[**at].outcome == Outcome::Done(keep));
@@ -87,9 +90,9 @@ async fn settle_once(
         *at.and_then(|at| answers.get_mut(*at))
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {run}")))? =
             if is_full {
-                Settled::Full
+                SettleOutcome::Full
             } else {
-                Settled::Stale
+                SettleOutcome::Stale
             };
     }
     close_emptied(link, &emptied).await;
@@ -98,12 +101,12 @@ async fn settle_once(
 
 /// Removes leases that other settlements were emptying at the same time, now that this one is
 /// committed.
-async fn close_emptied(link: &Link, leases: &[i64]) {
+async fn close_emptied(link: &PostgresLink, leases: &[i64]) {
     if leases.is_empty() {
         return;
     }
     let params = [(&leases as _, Type::INT8_ARRAY)];
-    let closed = link.call(DOING, Commit::Quick, "close_emptied", &params);
+    let closed = link.call(DOING, CommitMode::Quick, "close_emptied", &params);
     match tokio::time::timeout(CLOSE_TIME_MAX, closed).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "emptied leases stay until they expire"),
@@ -124,7 +127,7 @@ fn by_claim(settlements: &[Settlement], mut ended: Vec<usize>) -> Vec<usize> {
 
 /// Runs that succeeded, as many of them as are kept alike, claim by claim.
 #[derive(Default)]
-struct Done<'a> {
+struct DoneColumns<'a> {
     at: Vec<usize>,
     ids: Vec<Uuid>,
     /// For each claim: how many ids there are up to its last.
@@ -135,7 +138,7 @@ struct Done<'a> {
     keep: bool,
 }
 
-impl<'a> Done<'a> {
+impl<'a> DoneColumns<'a> {
     fn push(&mut self, at: usize, settlement: &'a Settlement) {
         self.at.push(at);
         self.ids.push(row::uuid(settlement.lease.job));
@@ -156,7 +159,7 @@ impl<'a> Done<'a> {
 
 /// Runs that ended in any other way.
 #[derive(Default)]
-struct Others<'a> {
+struct OutcomeColumns<'a> {
     at: Vec<usize>,
     ids: Vec<Uuid>,
     queues: Vec<&'a str>,
@@ -175,7 +178,7 @@ struct Others<'a> {
     gone: Vec<bool>,
 }
 
-impl<'a> Others<'a> {
+impl<'a> OutcomeColumns<'a> {
     fn push(&mut self, at: usize, settlement: &'a Settlement, now: Time) {
         let transition = settlement.outcome.transition(now);
         self.at.push(at);
@@ -187,9 +190,9 @@ impl<'a> Others<'a> {
         self.attempts.push(transition.attempts.cast_signed());
         self.anew.push(transition.anew);
         self.lost.push(transition.lost_leases.cast_signed());
-        self.former.push(transition.place == Place::Former);
+        self.former.push(transition.requeue == Requeue::Front);
         self.run_ats.push(transition.run_at.map(Time::as_micros));
-        self.reasons.push(transition.reason.map(Reason::as_str));
+        self.reasons.push(transition.reason.map(EndReason::as_str));
         self.fingerprints
             .push(transition.fingerprint.map(Fingerprint::as_i64));
         self.rewrite.push(transition.history.is_some());
@@ -200,10 +203,10 @@ impl<'a> Others<'a> {
 }
 
 fn params<'p>(
-    done: &'p Done<'_>,
-    others: &'p Others<'_>,
+    done: &'p DoneColumns<'_>,
+    others: &'p OutcomeColumns<'_>,
     now: &'p i64,
-) -> [crate::link::Param<'p>; 22] {
+) -> [crate::link::TypedParam<'p>; 22] {
     [
         (&done.ids, Type::UUID_ARRAY),
         (&done.ends, Type::INT4_ARRAY),
@@ -231,7 +234,7 @@ fn params<'p>(
 }
 
 /// Whether a settlement leaves something to claim or to promote.
-pub(crate) fn stirs(settlements: &[Settlement], now: Time) -> bool {
+pub(crate) fn creates_work(settlements: &[Settlement], now: Time) -> bool {
     settlements.iter().any(|settlement| {
         !matches!(settlement.outcome, Outcome::Done(_))
             && !settlement.outcome.transition(now).state.is_final()

@@ -1,9 +1,9 @@
 //! Enqueue inside a transaction of sqlx's.
 
-use crate::enqueue::{Batch, put, refused};
+use crate::enqueue::{EnqueueColumns, refused, set_answer};
 use crate::error::TOO_MANY_QUEUES;
 use backstop_core::port::backlog::check_enqueue;
-use backstop_core::port::{Answer, Enqueued, StoreError};
+use backstop_core::port::{EnqueueOutcome, StoreError, StoreResult};
 use backstop_core::{NewJob, Time};
 use sqlx_core::error::DatabaseError;
 use sqlx_core::row::Row;
@@ -19,11 +19,11 @@ pub async fn enqueue_in_sqlx(
     schema: &str,
     jobs: &[NewJob],
     now: Time,
-) -> Answer<Vec<Enqueued>> {
+) -> StoreResult<Vec<EnqueueOutcome>> {
     check_enqueue(jobs, now)?;
-    let batch = Batch {
+    let batch = EnqueueColumns {
         careful: true,
-        ..Batch::of(jobs.iter().map(|job| (job, now)))
+        ..EnqueueColumns::of(jobs.iter().map(|job| (job, now)))
     };
     let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
     // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's
@@ -51,7 +51,7 @@ pub async fn enqueue_in_sqlx(
         .fetch_all(connection)
         .await
         .map_err(|error| sqlx_error(&error))?;
-    let mut answers = vec![Enqueued::Inserted; jobs.len()];
+    let mut answers = vec![EnqueueOutcome::Inserted; jobs.len()];
     for row in &rows {
         let (at, holder, is_full, is_conflict): (i32, Option<String>, bool, bool) = (
             row.try_get(0).map_err(|error| sqlx_error(&error))?,
@@ -60,7 +60,7 @@ pub async fn enqueue_in_sqlx(
             row.try_get(3).map_err(|error| sqlx_error(&error))?,
         );
         let holder = holder.and_then(|holder| holder.parse().ok());
-        put(&mut answers, at, refused(holder, is_full, is_conflict))?;
+        set_answer(&mut answers, at, refused(holder, is_full, is_conflict))?;
     }
     Ok(answers)
 }

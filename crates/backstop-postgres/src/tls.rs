@@ -1,6 +1,6 @@
 //! TLS, always with the server's certificate and name checked.
 
-use crate::address::{Address, OpenError};
+use crate::address::{PostgresAddress, PostgresOpenError};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -10,7 +10,9 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What connects with TLS; `None` where the address forbids it.
-pub(crate) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, OpenError> {
+pub(crate) fn connector(
+    address: &PostgresAddress,
+) -> Result<Option<MakeRustlsConnect>, PostgresOpenError> {
     if address.config.get_ssl_mode() == SslMode::Disable {
         return Ok(None);
     }
@@ -22,13 +24,14 @@ pub(crate) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, 
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| OpenError::Certificates(error.to_string()))?;
+    let config = config.map_err(|error| PostgresOpenError::Certificates(error.to_string()))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     Ok(Some(MakeRustlsConnect::new(config)))
 }
 
-fn from_file(file: &Path) -> Result<RootCertStore, OpenError> {
-    let wrong = |cause: String| OpenError::Certificates(format!("{}: {cause}", file.display()));
+fn from_file(file: &Path) -> Result<RootCertStore, PostgresOpenError> {
+    let wrong =
+        |cause: String| PostgresOpenError::Certificates(format!("{}: {cause}", file.display()));
     let mut roots = RootCertStore::empty();
     for certificate in
         CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))?

@@ -3,14 +3,15 @@
 //! logging.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
-use backstop_core::plan::Want;
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::{
-    Advance, Advanced, Backlog, Claim, KeyLease, Store, Streams, Take, Taken, Then, Wanted,
+    AdvanceOutcome, Claim, JobStore, KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, Store,
+    StreamStore, TakeRequest, TakeResult,
 };
-use backstop_core::stream::{Change, Count, Counts};
-use backstop_core::verdict::{Keep, Settlement};
+use backstop_core::stream::{KeyChange, StreamCounter, StreamCounts};
+use backstop_core::verdict::{DoneRetention, Settlement};
 use backstop_core::{
-    JobId, Kind, LeaseNumber, Leased, NewJob, Outcome, Payload, QueueName, Span, StreamKey,
+    JobId, Kind, LeaseNumber, LeasedRun, NewJob, Outcome, Payload, QueueName, Span, StreamKey,
     StreamName, Time, WorkerName,
 };
 use backstop_redis::RedisStore;
@@ -97,7 +98,8 @@ impl Draws {
     fn job(&mut self) -> NewJob {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.next().to_le_bytes());
-        let payload = Payload::stored(format!("{{\"args\":\"{:0>87}\"}}", self.0).into_bytes());
+        let payload =
+            Payload::from_stored(format!("{{\"args\":\"{:0>87}\"}}", self.0).into_bytes());
         NewJob::new(JobId::at(now(), random), queue(), Kind::default(), payload)
     }
 }
@@ -128,12 +130,12 @@ async fn drain(store: &RedisStore, draws: &mut Draws) {
     }
 }
 
-async fn claim(store: &RedisStore, draw: u64) -> Vec<Leased> {
+async fn claim(store: &RedisStore, draw: u64) -> Vec<LeasedRun> {
     let claim = Claim {
         number: LeaseNumber::draw(draw),
         worker: WorkerName::new("bench"),
         until: now().after(Span::secs(30)),
-        wants: vec![Want {
+        wants: vec![QueueQuota {
             queue: queue(),
             max: CLAIM,
         }],
@@ -141,10 +143,10 @@ async fn claim(store: &RedisStore, draw: u64) -> Vec<Leased> {
     store.claim(claim, now()).await.expect("claimed").runs
 }
 
-async fn settle(store: &RedisStore, runs: Vec<Leased>) {
-    let end = |run: Leased| Settlement {
+async fn settle(store: &RedisStore, runs: Vec<LeasedRun>) {
+    let end = |run: LeasedRun| Settlement {
         lease: run.lease,
-        outcome: Outcome::Done(Keep::Gone),
+        outcome: Outcome::Done(DoneRetention::Gone),
     };
     store
         .settle(runs.into_iter().map(end).collect(), now())
@@ -177,12 +179,17 @@ impl Stream {
         }
     }
 
-    async fn take(&self, store: &RedisStore, number: LeaseNumber, keys: &[StreamKey]) -> Taken {
+    async fn take(
+        &self,
+        store: &RedisStore,
+        number: LeaseNumber,
+        keys: &[StreamKey],
+    ) -> TakeResult {
         let (worker, until) = (WorkerName::new("bench"), now().after(Span::secs(30)));
-        let wanted = Wanted::Keys(keys.to_vec());
+        let wanted = KeySelection::Keys(keys.to_vec());
         store
             .take(
-                Take {
+                TakeRequest {
                     stream: self.name.clone(),
                     number,
                     worker,
@@ -195,10 +202,10 @@ impl Stream {
             .expect("taken")
     }
 
-    async fn advance(&self, store: &RedisStore, number: LeaseNumber, taken: Taken) {
-        let mut counts = Counts::default();
-        counts[Count::Handled] = 1;
-        let advances = taken.keys.into_iter().map(|stored| Advance {
+    async fn advance(&self, store: &RedisStore, number: LeaseNumber, taken: TakeResult) {
+        let mut counts = StreamCounts::default();
+        counts[StreamCounter::Handled] = 1;
+        let advances = taken.keys.into_iter().map(|stored| KeyAdvance {
             lease: KeyLease {
                 stream: self.name.clone(),
                 key: stored.key,
@@ -206,18 +213,22 @@ impl Stream {
             },
             turn: 1,
             seen: stored.arrived,
-            change: Change {
+            change: KeyChange {
                 watermark: Some(stored.watermark.unwrap_or_default() + 60),
-                standing: b"{\"step\":60}".to_vec(),
+                state: b"{\"step\":60}".to_vec(),
                 counts,
-                ..Change::default()
+                ..KeyChange::default()
             },
-            then: Then::Release(None),
+            lease_action: KeyLeaseAction::Release(None),
         });
         let answers = store
             .advance(advances.collect(), now())
             .await
             .expect("advanced");
-        assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == AdvanceOutcome::Applied)
+        );
     }
 }

@@ -5,19 +5,19 @@
 
 mod pick;
 
-use crate::base::{Base, readable};
-use crate::damage;
-use crate::lines::Spot;
-use crate::moves::{End, Whereabouts, finish, locate};
+use crate::context::{StoreContext, readable};
+use crate::damaged_jobs;
+use crate::moves::{LocateResult, MoveOutcome, finish, locate};
 use crate::record::{self, reason_letter, sortable, state_letter, state_of};
 use crate::reply;
 use crate::script::{AMEND, MARK, ScriptCall};
-use backstop_core::amend::{Action, Refusal};
-use backstop_core::port::{Amended, Amendment, Answer, Sought};
-use backstop_core::verdict::Reason;
-use backstop_core::{JobId, QueueName, State, Time};
+use crate::state_index::JobLocation;
+use backstop_core::amend::{AmendAction, AmendRefusal};
+use backstop_core::port::{AmendJobsRequest, AmendResult, AmendSelection, StoreResult};
+use backstop_core::verdict::EndReason;
+use backstop_core::{JobId, JobState, QueueName, Time};
 use futures_util::future::try_join_all;
-use pick::Wanted;
+use pick::PickRequest;
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,17 @@ const JOBS_AT_ONCE: usize = 500;
 const ROUNDS_MAX: usize = 4;
 
 /// Does something to jobs.
-pub(crate) async fn amend(base: &Base, amendment: &Amendment, now: Time) -> Answer<Amended> {
-    match amendment.sought()? {
-        Sought::Ids(ids) => {
+pub(crate) async fn amend(
+    base: &StoreContext,
+    amendment: &AmendJobsRequest,
+    now: Time,
+) -> StoreResult<AmendResult> {
+    match amendment.check_selection()? {
+        AmendSelection::Ids(ids) => {
             amend_ids(
                 base,
                 ids,
-                &Deed {
+                &AmendRequest {
                     amendment,
                     state: None,
                     now,
@@ -42,95 +46,107 @@ pub(crate) async fn amend(base: &Base, amendment: &Amendment, now: Time) -> Answ
             )
             .await
         }
-        Sought::Fitting(filter) => amend_fitting(base, &Wanted::of(amendment, filter)?, now).await,
+        AmendSelection::Matching(filter) => {
+            amend_fitting(base, &PickRequest::of(amendment, filter)?, now).await
+        }
     }
 }
 
 /// What is to be done, and to jobs of which state.
-struct Deed<'a> {
-    amendment: &'a Amendment,
-    state: Option<State>,
+struct AmendRequest<'a> {
+    amendment: &'a AmendJobsRequest,
+    state: Option<JobState>,
     now: Time,
 }
 
 /// Does something to these jobs, and answers for each.
-async fn amend_ids(base: &Base, ids: &[JobId], deed: &Deed<'_>) -> Answer<Amended> {
-    let queues = match deed.amendment.within() {
+async fn amend_ids(
+    base: &StoreContext,
+    ids: &[JobId],
+    request: &AmendRequest<'_>,
+) -> StoreResult<AmendResult> {
+    let queues = match request.amendment.within() {
         Some(queue) => vec![queue.clone()],
         None => base.queues(DOING).await?,
     };
-    let mut done = vec![Done::Again; ids.len()];
+    let mut done = vec![JobAmendOutcome::Again; ids.len()];
     for _ in 0..ROUNDS_MAX {
         let open: Vec<usize> = (0..ids.len())
-            .filter(|at| done[*at] == Done::Again)
+            .filter(|at| done[*at] == JobAmendOutcome::Again)
             .collect();
         if open.is_empty() {
             break;
         }
-        let asked: Vec<JobId> = open.iter().map(|at| ids[*at]).collect();
+        let open_ids: Vec<JobId> = open.iter().map(|at| ids[*at]).collect();
         for (at, answer) in open
             .into_iter()
-            .zip(amend_anywhere(base, &queues, &asked, deed).await?)
+            .zip(amend_anywhere(base, &queues, &open_ids, request).await?)
         {
             done[at] = answer;
         }
     }
-    let mut amended = Amended::default();
+    let mut amended = AmendResult::default();
     for (id, done) in ids.iter().zip(done) {
         note(
             &mut amended,
             *id,
-            if done == Done::Again { NOT_FOUND } else { done },
+            if done == JobAmendOutcome::Again {
+                NOT_FOUND
+            } else {
+                done
+            },
         );
     }
-    base.bell.ring();
+    base.notifier.notify();
     Ok(amended)
 }
 
 /// Does something to jobs, whichever of these queues they are in. They are looked for first: an id
 /// that several queues know is not one job, and nothing is done to any of them.
 async fn amend_anywhere(
-    base: &Base,
+    base: &StoreContext,
     queues: &[QueueName],
     ids: &[JobId],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
     let mut found = locate(base, DOING, queues, ids).await?;
-    let is_move = matches!(deed.amendment.action, Action::Move(_));
+    let is_move = matches!(request.amendment.action, AmendAction::Move(_));
     let mut spots = Vec::with_capacity(ids.len());
     for (id, place) in ids.iter().zip(&mut found) {
         match *place {
-            Whereabouts::In(queue) => spots.push(Spot { queue, id: *id }),
+            LocateResult::In(queue) => spots.push(JobLocation { queue, id: *id }),
             // Who moves it again meets the mark of the move, and is told how that ended.
-            Whereabouts::Leaving(queue) if is_move => {
-                *place = Whereabouts::In(queue);
-                spots.push(Spot { queue, id: *id });
+            LocateResult::Leaving(queue) if is_move => {
+                *place = LocateResult::In(queue);
+                spots.push(JobLocation { queue, id: *id });
             }
-            Whereabouts::Leaving(queue) => drop(finish(base, DOING, &queues[queue], &[*id]).await?),
-            Whereabouts::Nowhere | Whereabouts::Several => {}
+            LocateResult::Leaving(queue) => {
+                drop(finish(base, DOING, &queues[queue], &[*id]).await?)
+            }
+            LocateResult::Nowhere | LocateResult::Several => {}
         }
     }
-    let mut done = amend_at(base, queues, &spots, deed).await?.into_iter();
-    let answer = |place: &Whereabouts| match place {
-        Whereabouts::In(_) => done.next().unwrap_or(NOT_FOUND),
-        Whereabouts::Leaving(_) => Done::Again,
-        Whereabouts::Nowhere => NOT_FOUND,
-        Whereabouts::Several => Done::Refused(Refusal::Ambiguous),
+    let mut done = amend_at(base, queues, &spots, request).await?.into_iter();
+    let answer = |place: &LocateResult| match place {
+        LocateResult::In(_) => done.next().unwrap_or(NOT_FOUND),
+        LocateResult::Leaving(_) => JobAmendOutcome::Again,
+        LocateResult::Nowhere => NOT_FOUND,
+        LocateResult::Several => JobAmendOutcome::Refused(AmendRefusal::Ambiguous),
     };
     Ok(found.iter().map(answer).collect())
 }
 
 /// Does something to jobs that have been found.
 async fn amend_at(
-    base: &Base,
+    base: &StoreContext,
     queues: &[QueueName],
-    spots: &[Spot],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
-    match &deed.amendment.action {
-        Action::Move(_) => amend_in_order(base, queues, spots, deed).await,
-        Action::Retry | Action::Cancel | Action::Delete => {
-            amend_side_by_side(base, queues, spots, deed).await
+    spots: &[JobLocation],
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
+    match &request.amendment.action {
+        AmendAction::Move(_) => amend_in_order(base, queues, spots, request).await,
+        AmendAction::Retry | AmendAction::Cancel | AmendAction::Delete => {
+            amend_side_by_side(base, queues, spots, request).await
         }
     }
 }
@@ -138,40 +154,40 @@ async fn amend_at(
 /// Does something to jobs one queue after the other: those that meet in one line get their places
 /// in this order.
 async fn amend_in_order(
-    base: &Base,
+    base: &StoreContext,
     queues: &[QueueName],
-    spots: &[Spot],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
+    spots: &[JobLocation],
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
     let mut done = Vec::with_capacity(spots.len());
     for run in spots.chunk_by(|one, next| one.queue == next.queue) {
         let ids: Vec<JobId> = run.iter().map(|spot| spot.id).collect();
-        done.extend(amend_in(base, &queues[run[0].queue], &ids, deed).await?);
+        done.extend(amend_in(base, &queues[run[0].queue], &ids, request).await?);
     }
     Ok(done)
 }
 
 /// Does something to jobs, all queues at once.
 async fn amend_side_by_side(
-    base: &Base,
+    base: &StoreContext,
     queues: &[QueueName],
-    spots: &[Spot],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
+    spots: &[JobLocation],
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
     let mut by_queue: BTreeMap<usize, Vec<JobId>> = BTreeMap::new();
-    for Spot { queue, id } in spots {
+    for JobLocation { queue, id } in spots {
         by_queue.entry(*queue).or_default().push(*id);
     }
     let parts = by_queue
         .iter()
-        .map(|(queue, ids)| amend_in(base, &queues[*queue], ids, deed));
+        .map(|(queue, ids)| amend_in(base, &queues[*queue], ids, request));
     let parts = try_join_all(parts).await?;
     let mut done: BTreeMap<usize, _> = by_queue
         .keys()
         .copied()
         .zip(parts.into_iter().map(Vec::into_iter))
         .collect();
-    let next = |spot: &Spot| {
+    let next = |spot: &JobLocation| {
         done.get_mut(&spot.queue)
             .and_then(Iterator::next)
             .unwrap_or(NOT_FOUND)
@@ -180,38 +196,42 @@ async fn amend_side_by_side(
 }
 
 /// Does something to the next jobs that fit.
-async fn amend_fitting(base: &Base, wanted: &Wanted<'_>, now: Time) -> Answer<Amended> {
+async fn amend_fitting(
+    base: &StoreContext,
+    wanted: &PickRequest<'_>,
+    now: Time,
+) -> StoreResult<AmendResult> {
     let picked = wanted.pick(base).await?;
-    let deed = Deed {
+    let request = AmendRequest {
         amendment: wanted.amendment,
         state: wanted.filter.state,
         now,
     };
-    let done = amend_at(base, &picked.queues, &picked.spots, &deed).await?;
-    let mut amended = Amended {
+    let done = amend_at(base, &picked.queues, &picked.spots, &request).await?;
+    let mut amended = AmendResult {
         next: picked.next,
-        ..Amended::default()
+        ..AmendResult::default()
     };
     for (spot, answer) in picked.spots.iter().zip(done) {
         // What no longer fits was not meant: of refusals only those of a key's new holder are told.
-        if matches!(answer, Done::Applied)
-            || matches!(answer, Done::Refused(refusal) if refusal.is_by_others())
+        if matches!(answer, JobAmendOutcome::Applied)
+            || matches!(answer, JobAmendOutcome::Refused(refusal) if refusal.depends_on_other_jobs())
         {
             note(&mut amended, spot.id, answer);
         }
     }
     if amended.applied > 0 {
-        base.bell.ring();
+        base.notifier.notify();
     }
     Ok(amended)
 }
 
 /// What was done to one job.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Done {
+enum JobAmendOutcome {
     Applied,
     NotMeant,
-    Refused(Refusal),
+    Refused(AmendRefusal),
     /// Nothing: it is marked as on its way to another queue.
     Marked,
     /// Nothing: its record cannot be read.
@@ -220,49 +240,56 @@ enum Done {
     Again,
 }
 
-const NOT_FOUND: Done = Done::Refused(Refusal::NotFound);
+const NOT_FOUND: JobAmendOutcome = JobAmendOutcome::Refused(AmendRefusal::NotFound);
 
-fn note(amended: &mut Amended, id: JobId, done: Done) {
+fn note(amended: &mut AmendResult, id: JobId, done: JobAmendOutcome) {
     match done {
-        Done::Applied => amended.applied += 1,
-        Done::NotMeant | Done::Marked | Done::Damaged | Done::Again => {}
-        Done::Refused(refusal) => amended.refused.push((id, refusal)),
+        JobAmendOutcome::Applied => amended.applied += 1,
+        JobAmendOutcome::NotMeant
+        | JobAmendOutcome::Marked
+        | JobAmendOutcome::Damaged
+        | JobAmendOutcome::Again => {}
+        JobAmendOutcome::Refused(refusal) => amended.refused.push((id, refusal)),
     }
 }
 
 /// Does something to jobs of one queue. A move that is found under way is finished first.
 async fn amend_in(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
     ids: &[JobId],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
-    let mut done = match &deed.amendment.action {
-        Action::Move(to) if to != queue => move_each(base, queue, to, ids, deed).await?,
-        _ => amend_each(base, queue, ids, deed).await?,
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
+    let mut done = match &request.amendment.action {
+        AmendAction::Move(to) if to != queue => move_each(base, queue, to, ids, request).await?,
+        _ => amend_each(base, queue, ids, request).await?,
     };
-    let marked = all_of(&done, ids, Done::Marked);
+    let marked = all_of(&done, ids, JobAmendOutcome::Marked);
     if !marked.is_empty() {
         finish(base, DOING, queue, &marked).await?;
-        let answers = amend_each(base, queue, &marked, deed).await?;
+        let answers = amend_each(base, queue, &marked, request).await?;
         let gone = |answer| {
-            if matches!(answer, NOT_FOUND | Done::Marked) {
-                Done::Again
+            if matches!(answer, NOT_FOUND | JobAmendOutcome::Marked) {
+                JobAmendOutcome::Again
             } else {
                 answer
             }
         };
-        replace(&mut done, Done::Marked, answers.into_iter().map(gone));
+        replace(
+            &mut done,
+            JobAmendOutcome::Marked,
+            answers.into_iter().map(gone),
+        );
     }
-    let damaged = all_of(&done, ids, Done::Damaged);
+    let damaged = all_of(&done, ids, JobAmendOutcome::Damaged);
     if !damaged.is_empty() {
-        let answers = amend_damaged(base, queue, &damaged, deed).await?;
-        replace(&mut done, Done::Damaged, answers);
+        let answers = amend_damaged(base, queue, &damaged, request).await?;
+        replace(&mut done, JobAmendOutcome::Damaged, answers);
     }
     Ok(done)
 }
 
-fn all_of(done: &[Done], ids: &[JobId], wanted: Done) -> Vec<JobId> {
+fn all_of(done: &[JobAmendOutcome], ids: &[JobId], wanted: JobAmendOutcome) -> Vec<JobId> {
     done.iter()
         .zip(ids)
         .filter(|(done, _)| **done == wanted)
@@ -270,7 +297,11 @@ fn all_of(done: &[Done], ids: &[JobId], wanted: Done) -> Vec<JobId> {
         .collect()
 }
 
-fn replace(done: &mut [Done], old: Done, new: impl IntoIterator<Item = Done>) {
+fn replace(
+    done: &mut [JobAmendOutcome],
+    old: JobAmendOutcome,
+    new: impl IntoIterator<Item = JobAmendOutcome>,
+) {
     for (place, answer) in done.iter_mut().filter(|done| **done == old).zip(new) {
         *place = answer;
     }
@@ -278,16 +309,16 @@ fn replace(done: &mut [Done], old: Done, new: impl IntoIterator<Item = Done>) {
 
 /// Of a job that cannot be read nothing is left to be done but to delete it.
 async fn amend_damaged(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
     ids: &[JobId],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
-    if deed.amendment.action != Action::Delete {
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
+    if request.amendment.action != AmendAction::Delete {
         tracing::warn!(%queue, ?ids, "jobs whose record cannot be read can only be deleted, by their id");
         return Ok(vec![NOT_FOUND; ids.len()]);
     }
-    let found = damage::find(base, DOING, queue, ids).await?;
+    let found = damaged_jobs::find(base, DOING, queue, ids).await?;
     let mut done = Vec::with_capacity(ids.len());
     for id in ids {
         let Some(remains) = found.get(id) else {
@@ -296,11 +327,13 @@ async fn amend_damaged(
         done.push(
             match remains
                 .state
-                .map_or(Ok(()), |state| deed.amendment.permits(state))
+                .map_or(Ok(()), |state| request.amendment.permits(state))
             {
-                Err(refusal) => Done::Refused(refusal),
-                Ok(()) if damage::erase(base, DOING, queue, *id, remains).await? => Done::Applied,
-                Ok(()) => Done::Again,
+                Err(refusal) => JobAmendOutcome::Refused(refusal),
+                Ok(()) if damaged_jobs::erase(base, DOING, queue, *id, remains).await? => {
+                    JobAmendOutcome::Applied
+                }
+                Ok(()) => JobAmendOutcome::Again,
             },
         );
     }
@@ -309,30 +342,38 @@ async fn amend_damaged(
 
 /// Moves jobs of one queue to another.
 async fn move_each(
-    base: &Base,
+    base: &StoreContext,
     from: &QueueName,
     to: &QueueName,
     ids: &[JobId],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
     let mut done = Vec::with_capacity(ids.len());
     for slice in ids.chunks(JOBS_AT_ONCE) {
         let mut call = base.script(&MARK, from);
         call.push(&rand::random::<[u8; 8]>());
-        call.push(&sortable(deed.now.as_micros()));
+        call.push(&sortable(request.now.as_micros()));
         call.push(to.as_str().as_bytes());
-        call.push(&verdicts(deed));
-        call.push(&meant(deed));
+        call.push(&verdicts(request));
+        call.push(&meant(request));
         let mut answers = ask(base, call, slice).await?;
-        replace(&mut answers, Done::Applied, std::iter::repeat(Done::Marked));
-        let marked = all_of(&answers, slice, Done::Marked);
+        replace(
+            &mut answers,
+            JobAmendOutcome::Applied,
+            std::iter::repeat(JobAmendOutcome::Marked),
+        );
+        let marked = all_of(&answers, slice, JobAmendOutcome::Marked);
         let ends = finish(base, DOING, from, &marked).await?;
         let ended = ends.into_iter().map(|end| match end {
-            End::Moved(queue) if queue == *to => Done::Applied,
-            End::Refused(queue, refusal) if queue == *to => Done::Refused(refusal),
-            End::Moved(_) | End::Refused(..) | End::Unmarked => Done::Again,
+            MoveOutcome::Moved(queue) if queue == *to => JobAmendOutcome::Applied,
+            MoveOutcome::Refused(queue, refusal) if queue == *to => {
+                JobAmendOutcome::Refused(refusal)
+            }
+            MoveOutcome::Moved(_) | MoveOutcome::Refused(..) | MoveOutcome::Unmarked => {
+                JobAmendOutcome::Again
+            }
         });
-        replace(&mut answers, Done::Marked, ended);
+        replace(&mut answers, JobAmendOutcome::Marked, ended);
         done.extend(answers);
     }
     Ok(done)
@@ -340,19 +381,23 @@ async fn move_each(
 
 /// Does something to jobs that stay in their queue.
 async fn amend_each(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
     ids: &[JobId],
-    deed: &Deed<'_>,
-) -> Answer<Vec<Done>> {
+    request: &AmendRequest<'_>,
+) -> StoreResult<Vec<JobAmendOutcome>> {
     let mut done = Vec::with_capacity(ids.len());
     for slice in ids.chunks(JOBS_AT_ONCE) {
-        done.extend(ask(base, head(base, queue, deed), slice).await?);
+        done.extend(ask(base, head(base, queue, request), slice).await?);
     }
     Ok(done)
 }
 
-async fn ask(base: &Base, mut call: ScriptCall, ids: &[JobId]) -> Answer<Vec<Done>> {
+async fn ask(
+    base: &StoreContext,
+    mut call: ScriptCall,
+    ids: &[JobId],
+) -> StoreResult<Vec<JobAmendOutcome>> {
     for id in ids {
         call.push(id.as_bytes());
     }
@@ -364,33 +409,35 @@ async fn ask(base: &Base, mut call: ScriptCall, ids: &[JobId]) -> Answer<Vec<Don
     readable(DOING, letters.iter().map(|letter| read(letter)).collect())
 }
 
-fn head(base: &Base, queue: &QueueName, deed: &Deed<'_>) -> ScriptCall {
-    let mut call = base.script(&AMEND, queue).arg(deed.now.as_micros());
-    call.push(&sortable(deed.now.as_micros()));
-    call.push(match deed.amendment.action {
+fn head(base: &StoreContext, queue: &QueueName, request: &AmendRequest<'_>) -> ScriptCall {
+    let mut call = base.script(&AMEND, queue).arg(request.now.as_micros());
+    call.push(&sortable(request.now.as_micros()));
+    call.push(match request.amendment.action {
         // To be moved to where it is already means to come back to life there.
-        Action::Retry | Action::Move(_) => b"R",
-        Action::Cancel => b"C",
-        Action::Delete => b"D",
+        AmendAction::Retry | AmendAction::Move(_) => b"R",
+        AmendAction::Cancel => b"C",
+        AmendAction::Delete => b"D",
     });
-    call.push(&verdicts(deed));
-    call.push(&meant(deed));
-    call.push(&[reason_letter(Some(Reason::Operator))]);
+    call.push(&verdicts(request));
+    call.push(&meant(request));
+    call.push(&[reason_letter(Some(EndReason::Operator))]);
     call
 }
 
 /// A letter for each state: whether it may be done there, or why not.
-fn verdicts(deed: &Deed<'_>) -> [u8; State::ALL.len()] {
-    State::ALL.map(|state| {
-        deed.amendment
+fn verdicts(request: &AmendRequest<'_>) -> [u8; JobState::ALL.len()] {
+    JobState::ALL.map(|state| {
+        request
+            .amendment
             .permits(state)
             .map_or_else(letter_of, |()| b'A')
     })
 }
 
 /// The state a job must be in to be meant at all.
-fn meant(deed: &Deed<'_>) -> Vec<u8> {
-    deed.state
+fn meant(request: &AmendRequest<'_>) -> Vec<u8> {
+    request
+        .state
         .map(|state| vec![state_letter(state)])
         .unwrap_or_default()
 }
@@ -398,34 +445,34 @@ fn meant(deed: &Deed<'_>) -> Vec<u8> {
 /// States that are not the one that was meant stand from here on.
 const ELSEWHERE: u8 = b'a';
 
-const fn letter_of(refusal: Refusal) -> u8 {
+const fn letter_of(refusal: AmendRefusal) -> u8 {
     match refusal {
-        Refusal::NotFound | Refusal::Ambiguous | Refusal::Twin(_) => b'N',
-        Refusal::Running => b'2',
-        Refusal::Done => b'4',
-        Refusal::Ready => b'1',
-        Refusal::Ended => b'E',
-        Refusal::Alive => b'V',
-        Refusal::Full => b'F',
-        Refusal::Elsewhere(state) => ELSEWHERE + state as u8,
+        AmendRefusal::NotFound | AmendRefusal::Ambiguous | AmendRefusal::UniqueKeyHeld(_) => b'N',
+        AmendRefusal::Running => b'2',
+        AmendRefusal::Done => b'4',
+        AmendRefusal::Ready => b'1',
+        AmendRefusal::Ended => b'E',
+        AmendRefusal::Alive => b'V',
+        AmendRefusal::Full => b'F',
+        AmendRefusal::OtherState(state) => ELSEWHERE + state as u8,
     }
 }
 
-fn read(answer: &[u8]) -> Option<Done> {
+fn read(answer: &[u8]) -> Option<JobAmendOutcome> {
     let refusal = match answer.first()? {
-        b'A' => return Some(Done::Applied),
-        b'-' => return Some(Done::NotMeant),
-        b'M' => return Some(Done::Marked),
-        b'B' => return Some(Done::Damaged),
-        b'N' => Refusal::NotFound,
-        b'2' => Refusal::Running,
-        b'4' => Refusal::Done,
-        b'1' => Refusal::Ready,
-        b'E' => Refusal::Ended,
-        b'V' => Refusal::Alive,
-        b'F' => Refusal::Full,
-        b'T' => Refusal::Twin(record::id_of(&answer[1..])?),
-        letter => Refusal::Elsewhere(state_of(letter.checked_sub(ELSEWHERE)? + b'0')?),
+        b'A' => return Some(JobAmendOutcome::Applied),
+        b'-' => return Some(JobAmendOutcome::NotMeant),
+        b'M' => return Some(JobAmendOutcome::Marked),
+        b'B' => return Some(JobAmendOutcome::Damaged),
+        b'N' => AmendRefusal::NotFound,
+        b'2' => AmendRefusal::Running,
+        b'4' => AmendRefusal::Done,
+        b'1' => AmendRefusal::Ready,
+        b'E' => AmendRefusal::Ended,
+        b'V' => AmendRefusal::Alive,
+        b'F' => AmendRefusal::Full,
+        b'T' => AmendRefusal::UniqueKeyHeld(record::id_of(&answer[1..])?),
+        letter => AmendRefusal::OtherState(state_of(letter.checked_sub(ELSEWHERE)? + b'0')?),
     };
-    Some(Done::Refused(refusal))
+    Some(JobAmendOutcome::Refused(refusal))
 }

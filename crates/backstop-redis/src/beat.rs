@@ -1,14 +1,14 @@
 //! Signs of life.
 
-use crate::base::{Base, readable};
 use crate::begin::{by_queue, lost_leases};
 use crate::claim::queues_of;
-use crate::link::Patience;
+use crate::context::{StoreContext, readable};
+use crate::link::CallPatience;
 use crate::record::lease_bytes;
 use crate::reply;
 use crate::script::{BEAT, ScriptCall};
-use backstop_core::lease::longest_kept;
-use backstop_core::port::{Answer, Beat, Beaten};
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::{BeatRequest, BeatResult, StoreResult};
 use backstop_core::{Lease, QueueName, Time};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,11 @@ const LEASES_AT_ONCE: usize = 2_000;
 const SIGN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Keeps claims alive, and tells which leases are lost.
-pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> {
+pub(crate) async fn beat(
+    base: &StoreContext,
+    beat: &BeatRequest,
+    now: Time,
+) -> StoreResult<BeatResult> {
     let queues = by_queue(&beat.leases);
     let slices = queues.iter().flat_map(|(queue, leases)| {
         leases
@@ -36,11 +40,12 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
         call
     });
     // Not waited for as long as other calls: the leases of the other queues last no longer for it.
-    let patience = Patience::Within(beat.until.since(now));
+    let patience = CallPatience::Within(beat.until.since(now));
     let answers = base
         .run_apart_within(DOING, calls.collect(), patience)
         .await?;
-    let (mut lost, mut alive, mut unanswered) = (Vec::new(), Alive::default(), BTreeSet::new());
+    let (mut lost, mut alive, mut unanswered) =
+        (Vec::new(), LiveClaims::default(), BTreeSet::new());
     for ((queue, _), answer) in slices.iter().zip(answers) {
         match answer {
             Some(answer) => lost.extend(readable(DOING, alive.learn(queue, answer))?),
@@ -65,7 +70,7 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
         extended => drop(extended?),
     }
     signed?;
-    Ok(Beaten {
+    Ok(BeatResult {
         lost,
         unanswered: unanswered.into_iter().collect(),
     })
@@ -73,7 +78,12 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
 
 /// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and
 /// they are what counts.
-async fn sign(base: &Base, beat: &Beat, now: Time, patience: Patience) -> Answer<()> {
+async fn sign(
+    base: &StoreContext,
+    beat: &BeatRequest,
+    now: Time,
+    patience: CallPatience,
+) -> StoreResult<()> {
     let sign = sign_of_life(base, beat, now);
     let signing = base.link.ask_within(DOING, &sign, patience);
     if beat.leases.is_empty() {
@@ -88,7 +98,7 @@ async fn sign(base: &Base, beat: &Beat, now: Time, patience: Patience) -> Answer
     Ok(())
 }
 
-fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {
+fn sign_of_life(base: &StoreContext, beat: &BeatRequest, now: Time) -> redis::Cmd {
     let queues: Vec<&str> = beat.queues.iter().map(QueueName::as_str).collect();
     let mut command = redis::cmd("HSET");
     command.arg(base.keys.workers()).arg(beat.worker.as_str());
@@ -98,13 +108,13 @@ fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {
 
 /// A call that extends these claims, and those of the leases that are added to it.
 fn extension(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
-    beat: &Beat,
+    beat: &BeatRequest,
     now: Time,
     numbers: &[&[u8]],
 ) -> ScriptCall {
-    let kept = longest_kept(beat.until, now).as_micros();
+    let kept = longest_lease_end(beat.until, now).as_micros();
     let mut call = base
         .script(&BEAT, queue)
         .arg(beat.until.as_micros())
@@ -118,15 +128,15 @@ fn extension(
 
 /// Claims that are alive: where their leases were named, and into which queues they reach.
 #[derive(Default)]
-struct Alive(BTreeMap<Vec<u8>, Reach>);
+struct LiveClaims(BTreeMap<Vec<u8>, ClaimQueues>);
 
 #[derive(Default)]
-struct Reach {
+struct ClaimQueues {
     named: BTreeSet<QueueName>,
     all: BTreeSet<QueueName>,
 }
 
-impl Alive {
+impl LiveClaims {
     /// Takes note of an answer; tells the lost leases.
     fn learn(&mut self, queue: &QueueName, answer: Value) -> Option<Vec<Lease>> {
         let mut parts = reply::list(answer)?.into_iter();

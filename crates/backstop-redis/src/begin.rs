@@ -1,17 +1,17 @@
 //! The beginning of runs, noted where a seizer will find it.
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::record::{MEMBER, id_of, lease_bytes, number_of};
 use crate::reply;
 use crate::script::BEGIN;
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use backstop_core::{Lease, QueueName};
 use std::collections::BTreeMap;
 
 const DOING: &str = "noting that runs begin";
 
 /// Notes that runs have begun, and tells which leases are lost.
-pub(crate) async fn begin(base: &Base, leases: &[Lease]) -> Answer<Vec<Lease>> {
+pub(crate) async fn begin(base: &StoreContext, leases: &[Lease]) -> StoreResult<Vec<Lease>> {
     let queues = by_queue(leases);
     let calls = queues.iter().map(|(queue, leases)| {
         let mut call = base.script(&BEGIN, queue);

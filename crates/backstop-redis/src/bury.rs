@@ -1,30 +1,33 @@
 //! Dead letters in.
 
-use crate::base::Base;
-use crate::intake::take_in;
+use crate::context::StoreContext;
+use crate::enqueue_reply::take_in;
 use crate::record;
 use crate::script::{BURY, ScriptCall};
-use backstop_core::bounds::DEAD_MAX_USUAL;
+use backstop_core::bounds::DEAD_MAX_DEFAULT;
 use backstop_core::limits::ENQUEUE_BYTES_MAX;
-use backstop_core::port::{Answer, Burial, Enqueued};
+use backstop_core::port::{EnqueueOutcome, NewDeadLetter, StoreResult};
 use backstop_core::{JobId, QueueName};
 use std::collections::BTreeMap;
 
 const DOING: &str = "burying";
 
 /// A burial, the how-many-th of the call, and of all jobs there are.
-type Numbered<'a> = (usize, i64, &'a Burial);
+type NumberedBurial<'a> = (usize, i64, &'a NewDeadLetter);
 
 /// Takes dead letters in, queue by queue.
-pub(crate) async fn bury(base: &Base, burials: &[Burial]) -> Answer<Vec<Enqueued>> {
+pub(crate) async fn bury(
+    base: &StoreContext,
+    burials: &[NewDeadLetter],
+) -> StoreResult<Vec<EnqueueOutcome>> {
     if burials.is_empty() {
         return Ok(Vec::new());
     }
-    base.guard.check(&base.link, DOING).await?;
+    base.eviction_check.check(&base.link, DOING).await?;
     let arrivals = base
         .arrivals
         .draw(burials.len(), base.link.clock_offset_micros());
-    let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
+    let mut queues: BTreeMap<&QueueName, Vec<NumberedBurial<'_>>> = BTreeMap::new();
     for ((at, burial), arrival) in burials.iter().enumerate().zip(arrivals) {
         queues
             .entry(&burial.job.queue)
@@ -33,7 +36,7 @@ pub(crate) async fn bury(base: &Base, burials: &[Burial]) -> Answer<Vec<Enqueued
     }
     base.register(DOING, &queues.keys().copied().collect::<Vec<_>>())
         .await?;
-    let mut answers = vec![Enqueued::Same; burials.len()];
+    let mut answers = vec![EnqueueOutcome::Same; burials.len()];
     for (queue, burials) in queues {
         for slice in slices(&burials) {
             let ids: Vec<JobId> = slice.iter().map(|(.., burial)| burial.job.id).collect();
@@ -48,7 +51,7 @@ pub(crate) async fn bury(base: &Base, burials: &[Burial]) -> Answer<Vec<Enqueued
 }
 
 /// As many as an enqueue would carry, and at least one.
-fn slices<'a, 'b>(burials: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
+fn slices<'a, 'b>(burials: &'b [NumberedBurial<'a>]) -> Vec<&'b [NumberedBurial<'a>]> {
     let (mut slices, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (at, (.., burial)) in burials.iter().enumerate() {
         let more = burial.job.payload.len() + burial.history.as_bytes().map_or(0, <[u8]>::len);
@@ -63,11 +66,11 @@ fn slices<'a, 'b>(burials: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
 }
 
 fn call<'a>(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
-    burials: impl Iterator<Item = Numbered<'a>>,
+    burials: impl Iterator<Item = NumberedBurial<'a>>,
 ) -> ScriptCall {
-    let mut call = base.script(&BURY, queue).arg(DEAD_MAX_USUAL);
+    let mut call = base.script(&BURY, queue).arg(DEAD_MAX_DEFAULT);
     for (arrival, burial) in burials.map(|(_, arrival, burial)| (arrival, burial)) {
         call.push(&record::member(arrival, burial.job.id));
         let packed = record::pack_burial(burial, arrival);

@@ -1,11 +1,11 @@
 //! Small values that processes share. All of them are kept in one place, so that one script may
 //! change several.
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::reply;
 use crate::script::{LIST_CELLS, MEND_CELLS, SWAP};
 use backstop_core::limits::{CELLS_MAX, ENQUEUE_BYTES_MAX};
-use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
+use backstop_core::port::{Cell, CellSwap, ListCellsRequest, StoreResult, SwapOutcome};
 use redis::Value;
 
 /// Cells read by one command: a value may be large.
@@ -16,7 +16,7 @@ const STEP: usize = 200;
 const BEHIND: u8 = 0xff;
 
 /// The cells of these names, in their order.
-pub(crate) async fn cells(base: &Base, names: &[String]) -> Answer<Vec<Option<Cell>>> {
+pub(crate) async fn cells(base: &StoreContext, names: &[String]) -> StoreResult<Vec<Option<Cell>>> {
     let doing = "reading cells";
     let [values, _] = base.keys.cells();
     let mut cells = Vec::with_capacity(names.len());
@@ -44,7 +44,10 @@ pub(crate) async fn cells(base: &Base, names: &[String]) -> Answer<Vec<Option<Ce
 }
 
 /// The next cells, by the bytes of their names.
-pub(crate) async fn list_cells(base: &Base, query: &CellQuery) -> Answer<Vec<Cell>> {
+pub(crate) async fn list_cells(
+    base: &StoreContext,
+    query: &ListCellsRequest,
+) -> StoreResult<Vec<Cell>> {
     let doing = "listing cells";
     let limit = query.limit.clamp(1, CELLS_MAX);
     let prefix = query.prefix.as_bytes();
@@ -79,7 +82,7 @@ pub(crate) async fn list_cells(base: &Base, query: &CellQuery) -> Answer<Vec<Cel
 }
 
 /// Changes cells; answers in the order of `swaps`.
-pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
+pub(crate) async fn swap(base: &StoreContext, swaps: &[CellSwap]) -> StoreResult<Vec<SwapOutcome>> {
     let doing = "swapping cells";
     let mut answers = Vec::with_capacity(swaps.len());
     while answers.len() < swaps.len() {
@@ -105,12 +108,15 @@ pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
                     .map_or_else(|| b"0".to_vec(), |value| [b"1", &value[..]].concat()),
             );
         }
-        let said = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
-        let said = readable(doing, Some(said).filter(|said| said.len() == count))?;
+        let replies = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
+        let replies = readable(
+            doing,
+            Some(replies).filter(|replies| replies.len() == count),
+        )?;
         let names = swaps[answers.len()..].iter().map(|swap| &swap.name);
-        let read: Option<Vec<Swapped>> = names
-            .zip(said)
-            .map(|(name, said)| swapped(name, &said))
+        let read: Option<Vec<SwapOutcome>> = names
+            .zip(replies)
+            .map(|(name, reply_bytes)| swapped(name, &reply_bytes))
             .collect();
         answers.extend(readable(doing, read)?);
     }
@@ -118,7 +124,7 @@ pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
 }
 
 /// Lists the cells that are there, and no others; tells how many were wrong.
-pub(crate) async fn mend(base: &Base, doing: &'static str) -> Answer<usize> {
+pub(crate) async fn mend(base: &StoreContext, doing: &'static str) -> StoreResult<usize> {
     let [values, names] = base.keys.cells();
     let lengths = [
         redis::cmd("HLEN").arg(&values).clone(),
@@ -159,11 +165,11 @@ fn cell(name: &str, bytes: &[u8]) -> Option<Cell> {
     })
 }
 
-fn swapped(name: &str, said: &[u8]) -> Option<Swapped> {
-    match said.split_first()? {
-        (b'A', _) => Some(Swapped::Applied),
-        (b'C', []) => Some(Swapped::Conflict(None)),
-        (b'C', standing) => cell(name, standing).map(|cell| Swapped::Conflict(Some(cell))),
+fn swapped(name: &str, reply_bytes: &[u8]) -> Option<SwapOutcome> {
+    match reply_bytes.split_first()? {
+        (b'A', _) => Some(SwapOutcome::Applied),
+        (b'C', []) => Some(SwapOutcome::Conflict(None)),
+        (b'C', current) => cell(name, current).map(|cell| SwapOutcome::Conflict(Some(cell))),
         _ => None,
     }
 }

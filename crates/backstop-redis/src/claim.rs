@@ -1,21 +1,25 @@
 //! Jobs out.
 
-use crate::base::{Base, readable};
-use crate::keys::Part;
-use crate::link::Patience;
-use crate::record::{self, Record, number_bytes};
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
+use crate::link::CallPatience;
+use crate::record::{self, RedisJobRecord, number_bytes};
 use crate::reply;
 use crate::script::CLAIM;
 use backstop_core::plan::claim_bytes_of_each;
-use backstop_core::port::{Answer, Claim, Claimed};
-use backstop_core::{Lease, LeaseNumber, Leased, QueueName, Time, WorkerName};
+use backstop_core::port::{Claim, ClaimResult, StoreResult};
+use backstop_core::{Lease, LeaseNumber, LeasedRun, QueueName, Time, WorkerName};
 use redis::Value;
 use std::collections::BTreeMap;
 
 const DOING: &str = "claiming";
 
 /// Hands out ready jobs, queue by queue; what is left of the claim, if it is repeated.
-pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claimed> {
+pub(crate) async fn claim(
+    base: &StoreContext,
+    claim: &Claim,
+    now: Time,
+) -> StoreResult<ClaimResult> {
     let mut wants: BTreeMap<&QueueName, usize> = BTreeMap::new();
     for want in &claim.wants {
         *wants.entry(&want.queue).or_default() += want.max;
@@ -46,7 +50,7 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
     // What a part of a cluster hands out is not kept back because another is gone; and whoever
     // claims from one queue has others to claim from, so that a queue alone is not waited for
     // either.
-    let patience = Patience::Within(claim.until.since(now));
+    let patience = CallPatience::Within(claim.until.since(now));
     let answers = base
         .run_apart_within(DOING, calls.collect(), patience)
         .await?;
@@ -59,20 +63,20 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
         let handed_out = readable(DOING, handed_out(queue, claim.number, answer))?;
         runs.extend(handed_out.into_iter().map(|run| run.leased));
     }
-    Ok(Claimed { runs, unanswered })
+    Ok(ClaimResult { runs, unanswered })
 }
 
 /// Whether something is held under this number in each of these queues; nothing of those that do
 /// not answer.
 async fn look<'a>(
-    base: &Base,
+    base: &StoreContext,
     queues: impl Iterator<Item = &'a &'a QueueName>,
     number: LeaseNumber,
-) -> Answer<Vec<Option<bool>>> {
+) -> StoreResult<Vec<Option<bool>>> {
     let commands = queues.map(|queue| {
         let mut command = redis::cmd("ZSCORE");
         command
-            .arg(base.keys.part(queue, Part::Terms))
+            .arg(base.keys.part(queue, QueueKey::Terms))
             .arg(&number_bytes(number)[..]);
         command
     });
@@ -104,8 +108,8 @@ pub(crate) fn queues_of(holder: &str) -> impl Iterator<Item = QueueName> {
 }
 
 /// A job of an answer, and its lease as the store has it, if the script told.
-pub(crate) struct HandedOut {
-    pub(crate) leased: Leased,
+pub(crate) struct ClaimedRecord {
+    pub(crate) leased: LeasedRun,
     pub(crate) lease: Option<Vec<u8>>,
 }
 
@@ -114,7 +118,7 @@ pub(crate) fn handed_out(
     queue: &QueueName,
     number: LeaseNumber,
     answer: Value,
-) -> Option<Vec<HandedOut>> {
+) -> Option<Vec<ClaimedRecord>> {
     let mut parts = reply::list(answer)?.into_iter();
     let Some(ids) = parts.next() else {
         return Some(Vec::new());
@@ -141,8 +145,9 @@ pub(crate) fn handed_out(
             number,
         };
         let apart = reply::bytes(payload);
-        let leased = Record::parse(&record)?.leased(right, apart, histories.remove(&(at + 1)))?;
-        runs.push(HandedOut { leased, lease });
+        let leased =
+            RedisJobRecord::parse(&record)?.leased(right, apart, histories.remove(&(at + 1)))?;
+        runs.push(ClaimedRecord { leased, lease });
     }
     Some(runs)
 }

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// How an error is met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RedisErrorKind {
     /// It may pass; on another connection, or to another server, the call may succeed.
     Connection,
     /// It may pass on this connection.
@@ -22,24 +22,24 @@ pub(crate) enum Kind {
 }
 
 /// What kind of error this is.
-pub(crate) fn kind(error: &RedisError) -> Kind {
+pub(crate) fn kind(error: &RedisError) -> RedisErrorKind {
     let kind = plain_kind(error);
-    if kind == Kind::Damage {
+    if kind == RedisErrorKind::Damage {
         wrapped_kind(&error.to_string()).unwrap_or(kind)
     } else {
         kind
     }
 }
 
-fn wrapped_kind(text: &str) -> Option<Kind> {
+fn wrapped_kind(text: &str) -> Option<RedisErrorKind> {
     let says = |word: &&str| is_wrapped(text, word);
     if ["READONLY", "MASTERDOWN"].iter().any(says) {
-        return Some(Kind::Connection);
+        return Some(RedisErrorKind::Connection);
     }
     ["OOM", "MISCONF", "NOREPLICAS"]
         .iter()
         .any(says)
-        .then_some(Kind::Passing)
+        .then_some(RedisErrorKind::Passing)
 }
 
 /// Before version 7 an error inside a script comes wrapped into another; its own word is in the
@@ -48,39 +48,39 @@ fn is_wrapped(text: &str, word: &str) -> bool {
     text.contains("user_script") && text.contains(&format!("-{word}"))
 }
 
-fn plain_kind(error: &RedisError) -> Kind {
+fn plain_kind(error: &RedisError) -> RedisErrorKind {
     match error.kind() {
         ErrorKind::Server(server) => server_kind(server),
-        ErrorKind::AuthenticationFailed => Kind::Stranger,
-        ErrorKind::InvalidClientConfig => Kind::Refused,
-        ErrorKind::UnexpectedReturnType => Kind::Damage,
+        ErrorKind::AuthenticationFailed => RedisErrorKind::Stranger,
+        ErrorKind::InvalidClientConfig => RedisErrorKind::Refused,
+        ErrorKind::UnexpectedReturnType => RedisErrorKind::Damage,
         ErrorKind::Extension => extension_kind(error.code().unwrap_or_default()),
-        _ => Kind::Connection,
+        _ => RedisErrorKind::Connection,
     }
 }
 
-const fn server_kind(kind: ServerErrorKind) -> Kind {
+const fn server_kind(kind: ServerErrorKind) -> RedisErrorKind {
     match kind {
-        ServerErrorKind::NoScript => Kind::NoScript,
+        ServerErrorKind::NoScript => RedisErrorKind::NoScript,
         ServerErrorKind::ReadOnly
         | ServerErrorKind::MasterDown
         | ServerErrorKind::Moved
-        | ServerErrorKind::Ask => Kind::Connection,
+        | ServerErrorKind::Ask => RedisErrorKind::Connection,
         ServerErrorKind::BusyLoading | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown => {
-            Kind::Passing
+            RedisErrorKind::Passing
         }
-        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => Kind::Refused,
-        _ => Kind::Damage,
+        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => RedisErrorKind::Refused,
+        _ => RedisErrorKind::Damage,
     }
 }
 
 /// Errors the client has no name for, by the word they begin with.
-fn extension_kind(code: &str) -> Kind {
+fn extension_kind(code: &str) -> RedisErrorKind {
     match code {
-        "OOM" | "BUSY" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => Kind::Passing,
-        "NOAUTH" | "WRONGPASS" => Kind::Stranger,
-        "NOPERM" | "DENIED" => Kind::Refused,
-        _ => Kind::Damage,
+        "OOM" | "BUSY" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => RedisErrorKind::Passing,
+        "NOAUTH" | "WRONGPASS" => RedisErrorKind::Stranger,
+        "NOPERM" | "DENIED" => RedisErrorKind::Refused,
+        _ => RedisErrorKind::Damage,
     }
 }
 
@@ -88,29 +88,31 @@ fn extension_kind(code: &str) -> Kind {
 pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError {
     let says = |word: &str| error.code() == Some(word) || is_wrapped(&error.to_string(), word);
     match kind(error) {
-        Kind::Passing if says("OOM") => StoreError::unavailable(
+        RedisErrorKind::Passing if says("OOM") => StoreError::unavailable(
             doing,
             format!("Redis is full; raise `maxmemory`, or let jobs be done ({error})"),
         ),
-        Kind::Passing if says("MISCONF") => StoreError::unavailable(
+        RedisErrorKind::Passing if says("MISCONF") => StoreError::unavailable(
             doing,
             format!("Redis cannot write to its disk; free some space on it ({error})"),
         ),
-        Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => {
+        RedisErrorKind::Refused if error.kind() == ErrorKind::InvalidClientConfig => {
             StoreError::misuse(doing, error)
         }
-        Kind::Stranger => StoreError::unavailable(
+        RedisErrorKind::Stranger => StoreError::unavailable(
             doing,
             format!(
                 "Redis does not let this user in; check user and password in the address ({error})"
             ),
         ),
-        Kind::Refused => StoreError::misuse(
+        RedisErrorKind::Refused => StoreError::misuse(
             doing,
             format!("Redis refuses; check the rights of the user in the address ({error})"),
         ),
-        Kind::Damage => StoreError::corrupt(doing, error),
-        Kind::Connection | Kind::Passing | Kind::NoScript => StoreError::unavailable(doing, error),
+        RedisErrorKind::Damage => StoreError::corrupt(doing, error),
+        RedisErrorKind::Connection | RedisErrorKind::Passing | RedisErrorKind::NoScript => {
+            StoreError::unavailable(doing, error)
+        }
     }
 }
 

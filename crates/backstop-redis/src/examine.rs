@@ -2,23 +2,25 @@
 
 mod faults;
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::link::field;
 use crate::migrate;
 use crate::repair::tallies;
 use crate::reply;
 use crate::streams;
 use backstop_core::StreamName;
-use backstop_core::port::{Answer, Examination, Finding, Grade, StoreError};
+use backstop_core::port::{
+    ExaminationReport, FindingSeverity, StoreError, StoreFinding, StoreResult,
+};
 use redis::Value;
 use std::collections::BTreeMap;
 
 const DOING: &str = "examining";
 
 /// Looks at everything.
-pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
+pub(crate) async fn examine(base: &StoreContext, shown: &str) -> StoreResult<ExaminationReport> {
     let (nodes, silent) = nodes(base).await?;
-    let mut findings: Vec<Finding> = silent.iter().map(|node| gone(node)).collect();
+    let mut findings: Vec<StoreFinding> = silent.iter().map(|node| gone(node)).collect();
     for node in &nodes {
         findings.extend([
             version(node),
@@ -27,10 +29,14 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
             snapshot(node),
             replication(node),
         ]);
-        findings.extend(
-            faults::known(node.version())
-                .map(|fault| said(node, Grade::Warning, fault.what, Some(fault.advice))),
-        );
+        findings.extend(faults::known(node.version()).map(|fault| {
+            node_finding(
+                node,
+                FindingSeverity::Warning,
+                fault.what,
+                Some(fault.advice),
+            )
+        }));
     }
     findings.extend(cluster(base, &nodes).await?);
     if silent.is_empty() {
@@ -40,17 +46,17 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
     } else {
         let advice = "run `backstop doctor` again when all masters answer";
         findings.push(finding(
-            Grade::Warning,
+            FindingSeverity::Warning,
             "jobs and lines were not compared",
             Some(advice),
         ));
     }
-    let versions: Vec<&str> = nodes.iter().map(Node::version).collect();
+    let versions: Vec<&str> = nodes.iter().map(MasterInfo::version).collect();
     let store = format!(
         "Redis {} at {shown}",
         versions.first().copied().unwrap_or("of unknown version")
     );
-    Ok(Examination {
+    Ok(ExaminationReport {
         store,
         promise: promise(&nodes).to_owned(),
         findings,
@@ -58,16 +64,16 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
 }
 
 /// A master and what it tells of itself.
-struct Node {
+struct MasterInfo {
     name: String,
     info: String,
     /// When its log of writes reaches the disk; `None` if it does not say.
-    append: Option<Append>,
+    append: Option<AppendLogMode>,
 }
 
 /// When the log of writes reaches the disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Append {
+enum AppendLogMode {
     Off,
     Whenever,
     /// Always, but not while the log or a snapshot is being rewritten.
@@ -76,7 +82,7 @@ enum Append {
     Always,
 }
 
-impl Node {
+impl MasterInfo {
     fn get(&self, name: &str) -> &str {
         field(&self.info, name).unwrap_or_default()
     }
@@ -87,17 +93,17 @@ impl Node {
 }
 
 /// The masters that answer, and those that do not.
-async fn nodes(base: &Base) -> Answer<(Vec<Node>, Vec<String>)> {
+async fn nodes(base: &StoreContext) -> StoreResult<(Vec<MasterInfo>, Vec<String>)> {
     let infos = base
         .link
-        .ask_masters_there(DOING, redis::cmd("INFO").arg("all"))
+        .ask_reachable_masters(DOING, redis::cmd("INFO").arg("all"))
         .await?;
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*append*");
     // Forbidden on managed services: then only INFO speaks.
     let configs = base
         .link
-        .ask_masters_there(DOING, &config)
+        .ask_reachable_masters(DOING, &config)
         .await
         .unwrap_or_default();
     let configs: BTreeMap<String, Value> = configs
@@ -113,7 +119,7 @@ async fn nodes(base: &Base) -> Answer<(Vec<Node>, Vec<String>)> {
         let info = reply::text(info)?;
         let config = configs.get(&name).cloned().and_then(reply::pairs);
         let append = append(&info, config);
-        Some(Node { name, info, append })
+        Some(MasterInfo { name, info, append })
     };
     let infos = infos
         .into_iter()
@@ -122,18 +128,18 @@ async fn nodes(base: &Base) -> Answer<(Vec<Node>, Vec<String>)> {
 }
 
 /// What is to be said of a master that does not answer.
-fn gone(node: &str) -> Finding {
+fn gone(node: &str) -> StoreFinding {
     let advice = "bring it back, or let a replica take its place; until then its queues take no jobs and give none out";
     finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         format!("{node}: it does not answer"),
         Some(advice),
     )
 }
 
-fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append> {
+fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<AppendLogMode> {
     if field(info, "aof_enabled")? == "0" {
-        return Some(Append::Off);
+        return Some(AppendLogMode::Off);
     }
     let config = config?;
     let get = |wanted: &[u8]| {
@@ -144,159 +150,171 @@ fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append>
     };
     let waits = get(b"no-appendfsync-on-rewrite") == Some(b"yes");
     Some(match get(b"appendfsync")? {
-        b"always" if waits => Append::NotOnRewrite,
-        b"always" => Append::Always,
-        b"everysec" => Append::EverySecond,
-        _ => Append::Whenever,
+        b"always" if waits => AppendLogMode::NotOnRewrite,
+        b"always" => AppendLogMode::Always,
+        b"everysec" => AppendLogMode::EverySecond,
+        _ => AppendLogMode::Whenever,
     })
 }
 
 /// What the weakest of the masters allows to promise.
-fn promise(nodes: &[Node]) -> &'static str {
+fn promise(nodes: &[MasterInfo]) -> &'static str {
     let weakest = nodes.iter().filter_map(|node| node.append).min();
-    let is_known = nodes.iter().all(|node| node.append.is_some()) || weakest == Some(Append::Off);
+    let is_known =
+        nodes.iter().all(|node| node.append.is_some()) || weakest == Some(AppendLogMode::Off);
     match weakest.filter(|_| is_known) {
         None => {
             "Redis does not tell when its log of writes reaches the disk (CONFIG is forbidden): ask whoever runs it what \
              a crash may lose."
         }
-        Some(Append::Off | Append::Whenever) => {
+        Some(AppendLogMode::Off | AppendLogMode::Whenever) => {
             "A crash of Redis may lose everything since its last snapshot, acknowledged or not."
         }
-        Some(Append::NotOnRewrite) => {
+        Some(AppendLogMode::NotOnRewrite) => {
             "An acknowledged enqueue survives a crash of Redis, and a power cut unless Redis rewrites its log or takes a \
              snapshot at that moment: then half a minute may be lost."
         }
-        Some(Append::EverySecond) => {
+        Some(AppendLogMode::EverySecond) => {
             "An acknowledged enqueue survives a crash of Redis unless it is younger than about two seconds; a replica \
              that takes over may lack the last moments too."
         }
-        Some(Append::Always) => {
+        Some(AppendLogMode::Always) => {
             "Acknowledged work survives a crash of Redis and a power cut, if the disk honours fsync; a replica that \
              takes over may lack the last moments."
         }
     }
 }
 
-fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding {
-        grade,
+fn finding(grade: FindingSeverity, what: impl Into<String>, advice: Option<&str>) -> StoreFinding {
+    StoreFinding {
+        severity: grade,
         what: what.into(),
         advice: advice.map(str::to_owned),
     }
 }
 
-fn said(node: &Node, grade: Grade, what: impl std::fmt::Display, advice: Option<&str>) -> Finding {
+fn node_finding(
+    node: &MasterInfo,
+    grade: FindingSeverity,
+    what: impl std::fmt::Display,
+    advice: Option<&str>,
+) -> StoreFinding {
     finding(grade, format!("{}: {what}", node.name), advice)
 }
 
-fn version(node: &Node) -> Finding {
-    said(
+fn version(node: &MasterInfo) -> StoreFinding {
+    node_finding(
         node,
-        Grade::Good,
+        FindingSeverity::Good,
         format_args!("Redis {}", node.version()),
         None,
     )
 }
 
-fn eviction(node: &Node) -> Finding {
+fn eviction(node: &MasterInfo) -> StoreFinding {
     let policy = node.get("maxmemory_policy");
     let what = format!("maxmemory-policy = {policy}");
     if policy == "noeviction" {
-        return said(node, Grade::Good, what, None);
+        return node_finding(node, FindingSeverity::Good, what, None);
     }
     let advice =
         "set it to noeviction; until then no job is taken in, and those there are may be deleted";
-    said(node, Grade::Bad, what, Some(advice))
+    node_finding(node, FindingSeverity::Bad, what, Some(advice))
 }
 
-fn log(node: &Node) -> Finding {
-    if node.append.is_some_and(|append| append > Append::Off)
+fn log(node: &MasterInfo) -> StoreFinding {
+    if node
+        .append
+        .is_some_and(|append| append > AppendLogMode::Off)
         && node.get("aof_last_write_status") == "err"
     {
-        return said(
+        return node_finding(
             node,
-            Grade::Bad,
+            FindingSeverity::Bad,
             "the log of writes cannot be written",
             Some("free some space on its disk"),
         );
     }
     let (grade, what, advice) = match node.append {
         None => (
-            Grade::Warning,
+            FindingSeverity::Warning,
             "appendfsync is unknown",
             Some("allow CONFIG GET, or ask whoever runs this Redis"),
         ),
-        Some(Append::Off) => (
-            Grade::Bad,
+        Some(AppendLogMode::Off) => (
+            FindingSeverity::Bad,
             "appendonly = no",
             Some(
                 "set appendonly yes and appendfsync always: without a log a crash loses acknowledged jobs",
             ),
         ),
-        Some(Append::Whenever) => (
-            Grade::Bad,
+        Some(AppendLogMode::Whenever) => (
+            FindingSeverity::Bad,
             "appendonly = yes, appendfsync = no",
             Some("set appendfsync always, or everysec"),
         ),
-        Some(Append::NotOnRewrite) => (
-            Grade::Warning,
+        Some(AppendLogMode::NotOnRewrite) => (
+            FindingSeverity::Warning,
             "appendfsync = always, but no-appendfsync-on-rewrite = yes",
             Some(
                 "set no-appendfsync-on-rewrite no: while the log is rewritten nothing reaches the disk for sure",
             ),
         ),
-        Some(Append::EverySecond) => (
-            Grade::Warning,
+        Some(AppendLogMode::EverySecond) => (
+            FindingSeverity::Warning,
             "appendonly = yes, appendfsync = everysec",
             Some("set appendfsync always if a crash must lose nothing"),
         ),
-        Some(Append::Always) => (Grade::Good, "appendonly = yes, appendfsync = always", None),
+        Some(AppendLogMode::Always) => (
+            FindingSeverity::Good,
+            "appendonly = yes, appendfsync = always",
+            None,
+        ),
     };
-    said(node, grade, what, advice)
+    node_finding(node, grade, what, advice)
 }
 
-fn snapshot(node: &Node) -> Finding {
+fn snapshot(node: &MasterInfo) -> StoreFinding {
     let status = node.get("rdb_last_bgsave_status");
     if node.get("loading") == "1" {
-        return said(
+        return node_finding(
             node,
-            Grade::Warning,
+            FindingSeverity::Warning,
             "it is loading its data",
             Some("wait until it is through"),
         );
     }
     let grade = if status == "err" {
-        Grade::Warning
+        FindingSeverity::Warning
     } else {
-        Grade::Good
+        FindingSeverity::Good
     };
     let advice =
         (status == "err").then_some("look into its log: it could not write its last snapshot");
-    said(node, grade, format_args!("last snapshot: {status}"), advice)
+    node_finding(node, grade, format_args!("last snapshot: {status}"), advice)
 }
 
-fn replication(node: &Node) -> Finding {
+fn replication(node: &MasterInfo) -> StoreFinding {
     if node.get("role") != "master" {
         let advice = "connect to the master; a replica takes no writes";
-        return said(node, Grade::Bad, "it is a replica", Some(advice));
+        return node_finding(node, FindingSeverity::Bad, "it is a replica", Some(advice));
     }
-    said(
+    node_finding(
         node,
-        Grade::Good,
+        FindingSeverity::Good,
         format_args!("{} replicas", node.get("connected_slaves")),
         None,
     )
 }
 
-async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
+async fn cluster(base: &StoreContext, nodes: &[MasterInfo]) -> StoreResult<Option<StoreFinding>> {
     if !nodes.iter().any(|node| node.get("cluster_enabled") == "1") {
         return Ok(None);
     }
     let mut command = redis::cmd("CLUSTER");
     command.arg("INFO");
     let mut bad = Vec::new();
-    for (node, info) in base.link.ask_masters_there(DOING, &command).await? {
+    for (node, info) in base.link.ask_reachable_masters(DOING, &command).await? {
         let info = info.and_then(reply::text).unwrap_or_default();
         if field(&info, "cluster_state") != Some("ok") {
             bad.push(node);
@@ -304,37 +322,37 @@ async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
     }
     if bad.is_empty() {
         let what = format!("cluster of {} masters, all slots served", nodes.len());
-        return Ok(Some(finding(Grade::Good, what, None)));
+        return Ok(Some(finding(FindingSeverity::Good, what, None)));
     }
     let what = format!("the cluster is not whole, says {}", bad.join(", "));
     Ok(Some(finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         what,
         Some("run redis-cli --cluster check, and bring the missing slots back"),
     )))
 }
 
-async fn schema(base: &Base) -> Answer<Finding> {
+async fn schema(base: &StoreContext) -> StoreResult<StoreFinding> {
     if migrate::is_new(base, DOING).await? {
         let what = "there is no store here yet: it comes into being with the first push";
-        return Ok(finding(Grade::Good, what, None));
+        return Ok(finding(FindingSeverity::Good, what, None));
     }
     Ok(match migrate::version(base, DOING).await {
         Ok(migrate::VERSION) => finding(
-            Grade::Good,
+            FindingSeverity::Good,
             format!("store version {}", migrate::VERSION),
             None,
         ),
         Ok(version) => {
             let what = format!("store version {version}");
-            finding(Grade::Bad, what, Some("run `backstop migrate`"))
+            finding(FindingSeverity::Bad, what, Some("run `backstop migrate`"))
         }
-        Err(StoreError::Misuse { cause, .. }) => finding(Grade::Bad, cause, None),
+        Err(StoreError::Misuse { cause, .. }) => finding(FindingSeverity::Bad, cause, None),
         Err(error) => return Err(error),
     })
 }
 
-async fn drift(base: &Base) -> Answer<Finding> {
+async fn drift(base: &StoreContext) -> StoreResult<StoreFinding> {
     let tallies = tallies(base, DOING).await?;
     let records: i64 = tallies.iter().map(|tally| tally.records).sum();
     let wrong: Vec<&str> = tallies
@@ -344,21 +362,21 @@ async fn drift(base: &Base) -> Answer<Finding> {
         .collect();
     if wrong.is_empty() {
         return Ok(finding(
-            Grade::Good,
+            FindingSeverity::Good,
             format!("{records} jobs, each in one line"),
             None,
         ));
     }
     let what = format!("jobs and lines do not agree in {}", wrong.join(", "));
     Ok(finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         what,
         Some("run `backstop migrate`: it rebuilds the lines from the jobs"),
     ))
 }
 
-async fn stream_drift(base: &Base) -> Answer<Option<Finding>> {
-    let wrong = streams::what_disagrees(base, DOING).await?;
+async fn stream_drift(base: &StoreContext) -> StoreResult<Option<StoreFinding>> {
+    let wrong = streams::find_mismatches(base, DOING).await?;
     if wrong.is_empty() {
         return Ok(None);
     }
@@ -368,7 +386,7 @@ async fn stream_drift(base: &Base) -> Answer<Option<Finding>> {
         names.join(", ")
     );
     Ok(Some(finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         what,
         Some("run `backstop migrate`: it rebuilds the indexes"),
     )))

@@ -1,11 +1,11 @@
 //! Deaths by what they have in common.
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::record::{fingerprint_bytes, fingerprint_of, id_of, unsorted};
 use crate::reply;
 use crate::script::GROUPS;
 use backstop_core::limits::GROUPS_MAX;
-use backstop_core::port::{Answer, Group, GroupQuery};
+use backstop_core::port::{DeadLetterGroup, ListGroupsRequest, StoreResult};
 use backstop_core::{QueueName, Time};
 use futures_util::future::try_join_all;
 use redis::Value;
@@ -16,16 +16,19 @@ const DOING: &str = "grouping dead letters";
 const GROUPS_AT_ONCE: usize = 500;
 
 /// The largest groups. Which ones those are is only known once all have been looked at.
-pub(crate) async fn groups(base: &Base, query: &GroupQuery) -> Answer<Vec<Group>> {
+pub(crate) async fn groups(
+    base: &StoreContext,
+    query: &ListGroupsRequest,
+) -> StoreResult<Vec<DeadLetterGroup>> {
     let queues = match &query.queue {
         Some(queue) => vec![queue.clone()],
         None => base.queues(DOING).await?,
     };
     let parts = try_join_all(queues.iter().map(|queue| groups_of(base, queue))).await?;
-    let mut groups: Vec<Group> = parts.into_iter().flatten().collect();
+    let mut groups: Vec<DeadLetterGroup> = parts.into_iter().flatten().collect();
     groups.sort_by(|a, b| {
-        let rank = |group: &Group| Reverse((group.count, group.last_at));
-        let name = |group: &Group| group.fingerprint.as_i64();
+        let rank = |group: &DeadLetterGroup| Reverse((group.count, group.last_at));
+        let name = |group: &DeadLetterGroup| group.fingerprint.as_i64();
         rank(a)
             .cmp(&rank(b))
             .then_with(|| a.queue.cmp(&b.queue))
@@ -35,8 +38,8 @@ pub(crate) async fn groups(base: &Base, query: &GroupQuery) -> Answer<Vec<Group>
     Ok(groups)
 }
 
-async fn groups_of(base: &Base, queue: &QueueName) -> Answer<Vec<Group>> {
-    let mut groups: Vec<Group> = Vec::new();
+async fn groups_of(base: &StoreContext, queue: &QueueName) -> StoreResult<Vec<DeadLetterGroup>> {
+    let mut groups: Vec<DeadLetterGroup> = Vec::new();
     loop {
         let mut call = base.script(&GROUPS, queue);
         match groups.last() {
@@ -53,12 +56,12 @@ async fn groups_of(base: &Base, queue: &QueueName) -> Answer<Vec<Group>> {
     }
 }
 
-fn read(queue: &QueueName, answer: Value) -> Option<Vec<Group>> {
+fn read(queue: &QueueName, answer: Value) -> Option<Vec<DeadLetterGroup>> {
     let mut parts = reply::list(answer)?.into_iter();
     let time = |value| Some(Time::from_micros(unsorted(&reply::bytes(value)?)?));
     let mut groups = Vec::new();
     while let Some(fingerprint) = parts.next() {
-        groups.push(Group {
+        groups.push(DeadLetterGroup {
             queue: queue.clone(),
             fingerprint: fingerprint_of(&reply::bytes(fingerprint)?)?,
             count: u64::try_from(reply::whole(parts.next()?)?).ok()?,

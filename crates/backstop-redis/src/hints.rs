@@ -1,9 +1,9 @@
 //! Hints that there may be something to claim or to promote: rung within the process at once, and
 //! told to the other processes over a channel. Those may miss some; polling is the truth.
 
-use crate::base::Base;
+use crate::context::StoreContext;
 use async_trait::async_trait;
-use backstop_core::port::Hints;
+use backstop_core::port::HintSubscription;
 use futures_util::StreamExt;
 use redis::aio::PubSub;
 use std::sync::Arc;
@@ -23,44 +23,44 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Gives hints to everybody who watches.
-pub(crate) struct Bell {
-    rings: watch::Sender<u64>,
-    told: Notify,
+pub(crate) struct Notifier {
+    hint_count: watch::Sender<u64>,
+    publish_signal: Notify,
     /// Who rings: a process does not listen to itself.
-    name: String,
+    own_id: String,
 }
 
-impl Bell {
+impl Notifier {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
-        let name = format!("{:016x}", rand::random::<u64>());
+        let own_id = format!("{:016x}", rand::random::<u64>());
         Self {
-            rings: watch::Sender::new(0),
-            told: Notify::new(),
-            name,
+            hint_count: watch::Sender::new(0),
+            publish_signal: Notify::new(),
+            own_id: own_id,
         }
     }
 
     /// Gives a hint.
-    pub(crate) fn ring(&self) {
-        self.ring_here();
-        self.told.notify_one();
+    pub(crate) fn notify(&self) {
+        self.notify_local();
+        self.publish_signal.notify_one();
     }
 
-    fn ring_here(&self) {
-        self.rings.send_modify(|rings| *rings += 1);
+    fn notify_local(&self) {
+        self.hint_count.send_modify(|hint_count| *hint_count += 1);
     }
 
     /// A subscription from now on.
-    pub(crate) fn listen(&self) -> Box<dyn Hints> {
-        Box::new(Rings(self.rings.subscribe()))
+    pub(crate) fn subscribe(&self) -> Box<dyn HintSubscription> {
+        Box::new(HintReceiver(self.hint_count.subscribe()))
     }
 }
 
-struct Rings(watch::Receiver<u64>);
+struct HintReceiver(watch::Receiver<u64>);
 
 #[async_trait]
-impl Hints for Rings {
+impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             // The store is gone, and with it every hint.
@@ -70,11 +70,11 @@ impl Hints for Rings {
 }
 
 /// Tells the other processes, as long as the store is there.
-pub(crate) async fn tell(base: Arc<Base>) {
+pub(crate) async fn publish_hints(base: Arc<StoreContext>) {
     loop {
-        base.bell.told.notified().await;
+        base.notifier.publish_signal.notified().await;
         let mut publish = redis::cmd("PUBLISH");
-        publish.arg(base.keys.hints()).arg(&base.bell.name);
+        publish.arg(base.keys.hints()).arg(&base.notifier.own_id);
         if let Err(error) = base.link.ask("giving a hint", &publish).await {
             tracing::debug!(%error, "a hint was lost");
         }
@@ -83,32 +83,32 @@ pub(crate) async fn tell(base: Arc<Base>) {
 }
 
 /// Listens to the other processes, as long as the store is there.
-pub(crate) async fn hear(base: Arc<Base>) {
+pub(crate) async fn receive_hints(base: Arc<StoreContext>) {
     loop {
-        if let Err(error) = hear_once(&base).await {
+        if let Err(error) = receive_hints_once(&base).await {
             tracing::debug!(%error, "hints of other processes do not arrive; polling goes on");
         }
         sleep(PAUSE).await;
     }
 }
 
-async fn subscribe(base: &Base) -> redis::RedisResult<PubSub> {
+async fn subscribe(base: &StoreContext) -> redis::RedisResult<PubSub> {
     let mut subscriber = base.link.dial().subscriber().await?;
     subscriber.subscribe(base.keys.hints()).await?;
     Ok(subscriber)
 }
 
-async fn hear_once(base: &Base) -> redis::RedisResult<()> {
+async fn receive_hints_once(base: &StoreContext) -> redis::RedisResult<()> {
     let subscriber = timeout(SUBSCRIBE_TIME_MAX, subscribe(base))
         .await
         .map_err(std::io::Error::from)??;
     // What was told before the subscription began is not heard any more.
-    base.bell.ring_here();
+    base.notifier.notify_local();
     let (mut asker, mut messages) = subscriber.split();
     loop {
         match timeout(ASK_EVERY, messages.next()).await {
-            Ok(Some(message)) if message.get_payload_bytes() != base.bell.name.as_bytes() => {
-                base.bell.ring_here();
+            Ok(Some(message)) if message.get_payload_bytes() != base.notifier.own_id.as_bytes() => {
+                base.notifier.notify_local();
             }
             Ok(Some(_)) => {}
             Ok(None) => return Ok(()),

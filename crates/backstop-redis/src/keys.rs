@@ -5,7 +5,7 @@ use backstop_core::{QueueName, StreamName};
 
 /// The parts of a queue, in the order in which every script gets them: see `lua/keys.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum QueueKey {
     Records,
     Payloads,
     Histories,
@@ -34,7 +34,7 @@ pub(crate) enum Part {
     Ends,
 }
 
-impl Part {
+impl QueueKey {
     /// All of them, in order.
     pub(crate) const ALL: [Self; 26] = [
         Self::Records,
@@ -99,17 +99,17 @@ impl Part {
 
 /// The keys of one store.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct KeyNames {
     prefix: String,
 }
 
-impl Keys {
+impl KeyNames {
     pub(crate) fn new(prefix: String) -> Self {
         Self { prefix }
     }
 
     /// A part of a queue. A queue's name has no brace in it, so it is a hash tag as it is.
-    pub(crate) fn part(&self, queue: &QueueName, part: Part) -> String {
+    pub(crate) fn part(&self, queue: &QueueName, part: QueueKey) -> String {
         format!("{}:{{{queue}}}:{}", self.prefix, part.as_str())
     }
 
@@ -169,7 +169,7 @@ impl Keys {
 
     /// What fits the key that every queue has.
     pub(crate) fn any_queue(&self) -> String {
-        format!("{}:{{*}}:{}", self.prefix, Part::Meta.as_str())
+        format!("{}:{{*}}:{}", self.prefix, QueueKey::Meta.as_str())
     }
 
     /// The queue whose key that is.
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn the_key_that_is_absent_has_the_tag_of_the_others() {
-        let keys = Keys::new("shop".to_owned());
+        let keys = KeyNames::new("shop".to_owned());
         let (queue, stream) = (
             QueueName::new("emails").expect("a name"),
             StreamName::new("up").expect("a name"),
         );
         assert_eq!(
-            absent_beside(&keys.part(&queue, Part::Ready)),
+            absent_beside(&keys.part(&queue, QueueKey::Ready)),
             "shop:{emails}:absent"
         );
         assert_eq!(
@@ -209,22 +209,25 @@ mod tests {
             "shop:{:up:7}:absent"
         );
         assert_eq!(absent_beside(&keys.cells()[0]), "shop:{:cells}:absent");
-        assert!(Part::ALL.iter().all(|part| part.as_str() != "absent"));
+        assert!(QueueKey::ALL.iter().all(|part| part.as_str() != "absent"));
     }
 
     #[test]
     fn a_queue_is_found_by_its_key_and_shares_one_tag() {
-        let keys = Keys::new("shop".to_owned());
+        let keys = KeyNames::new("shop".to_owned());
         let queue = QueueName::new("emails.v2").expect("a name");
-        assert_eq!(keys.part(&queue, Part::Ready), "shop:{emails.v2}:ready");
-        assert_eq!(keys.queue_of(&keys.part(&queue, Part::Meta)), Some(queue));
+        assert_eq!(keys.part(&queue, QueueKey::Ready), "shop:{emails.v2}:ready");
+        assert_eq!(
+            keys.queue_of(&keys.part(&queue, QueueKey::Meta)),
+            Some(queue)
+        );
         assert_eq!(keys.queue_of("other:{emails}:meta"), None);
         assert_eq!(keys.queue_of("shop:queues"), None);
     }
 
     #[test]
     fn a_stream_is_found_by_any_key_of_its_shards() {
-        let keys = Keys::new("shop".to_owned());
+        let keys = KeyNames::new("shop".to_owned());
         let stream = StreamName::new("uptime").expect("a name");
         assert_eq!(keys.shard(&stream, 7, "heads"), "shop:{:uptime:7}:heads");
         assert_eq!(keys.stream_of("shop:{:uptime:7}:heads"), Some(stream));

@@ -7,64 +7,66 @@
 //! stream is spread over shards, each with keys of its own: see `lua/streams/shard.lua`.
 
 mod amend;
-mod arrivals;
-mod base;
+mod arrival_clock;
 mod beat;
 mod begin;
 mod bury;
 mod cells;
 mod claim;
-mod damage;
-mod dial;
+mod context;
+mod damaged_jobs;
+mod dialer;
 mod enqueue;
+mod enqueue_batcher;
+mod enqueue_reply;
 mod error;
+mod eviction_check;
 mod examine;
-mod group;
 mod groups;
-mod guard;
 mod hints;
-mod holders;
-mod intake;
+mod job_view;
 mod keys;
-mod lines;
 mod link;
 mod list;
-mod mender;
 mod migrate;
 mod moves;
 mod open;
 mod promote;
 mod prune;
+mod queue_registry;
 mod queues;
 mod record;
-mod registry;
 mod repair;
+mod repair_loop;
 mod reply;
 mod script;
 mod seize;
 mod settle;
+mod state_index;
 mod streams;
-mod view;
+mod unique_holders;
 mod workers;
 
-pub use open::OpenError;
+pub use open::RedisOpenError;
 
 use async_trait::async_trait;
-use backstop_core::amend::Action;
+use backstop_core::amend::AmendAction;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
-    Claimed, Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder,
-    Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure,
-    Settled, Store, Swap, Swapped, WorkerStatus,
+    AmendJobsRequest, AmendResult, BeatRequest, BeatResult, Cell, CellStore, CellSwap, Claim,
+    ClaimResult, DeadLetterGroup, EnqueueOutcome, ExaminationReport, ExpiredLeases,
+    HintSubscription, JobStore, ListCellsRequest, ListGroupsRequest, ListJobsRequest,
+    ListJobsResult, MigrationResult, NewDeadLetter, OperatorStore, PromoteResult, PruneRequest,
+    PruneResult, QueueState, QueueStatus, SeizeRequest, SeizeResult, SettleOutcome, Store,
+    StoreResult, SwapOutcome, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
-use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
-use base::{Base, readable};
+use backstop_core::{Job, JobId, Lease, NewJob, QueueBounds, QueueName, Span, Time};
+use context::{StoreContext, readable};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -72,7 +74,7 @@ use tokio::task::AbortHandle;
 
 /// The store.
 pub struct RedisStore {
-    base: Arc<Base>,
+    base: Arc<StoreContext>,
     shown: String,
     /// The queue after which the next pruning goes on.
     pruned_to: Mutex<Option<QueueName>>,
@@ -84,17 +86,17 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Reads an address such as `redis://host:6379?prefix=shop`. Connects when it is first used.
-    pub fn open(address: &str) -> Result<Self, OpenError> {
+    pub fn open(address: &str) -> Result<Self, RedisOpenError> {
         let opened = open::open(address)?;
-        let base = Base {
-            link: link::Link::new(opened.dial),
+        let base = StoreContext {
+            link: link::RedisLink::new(opened.dial),
             keys: opened.keys,
-            bell: hints::Bell::new(),
-            arrivals: arrivals::Arrivals::default(),
-            guard: guard::Guard::default(),
-            group: group::Group::default(),
-            registry: registry::Registry::default(),
-            lists: Semaphore::new(base::LISTS_AT_ONCE),
+            notifier: hints::Notifier::new(),
+            arrivals: arrival_clock::ArrivalClock::default(),
+            eviction_check: eviction_check::EvictionCheck::default(),
+            batcher: enqueue_batcher::EnqueueBatcher::default(),
+            registry: queue_registry::QueueRegistry::default(),
+            lists: Semaphore::new(context::LISTS_AT_ONCE),
         };
         let shown = opened.shown;
         let (base, pruned_to) = (Arc::new(base), Mutex::default());
@@ -116,16 +118,18 @@ impl RedisStore {
 
     /// What the methods work with. They are called within a runtime, which is what the tasks beside
     /// them need.
-    fn base(&self) -> &Arc<Base> {
+    fn base(&self) -> &Arc<StoreContext> {
         self.tasks.get_or_init(|| {
             let base = || Arc::clone(&self.base);
             let (payer, renewer) = (base(), base());
             [
-                tokio::spawn(hints::tell(base())).abort_handle(),
-                tokio::spawn(mender::mend_when_replaced(base())).abort_handle(),
-                tokio::spawn(mender::look_around(base())).abort_handle(),
-                tokio::spawn(async move { payer.registry.pay(&payer.link, &payer.keys).await })
-                    .abort_handle(),
+                tokio::spawn(hints::publish_hints(base())).abort_handle(),
+                tokio::spawn(repair_loop::repair_when_replaced(base())).abort_handle(),
+                tokio::spawn(repair_loop::watch_servers(base())).abort_handle(),
+                tokio::spawn(async move {
+                    payer.registry.enter_pending(&payer.link, &payer.keys).await
+                })
+                .abort_handle(),
                 tokio::spawn(async move { renewer.link.renew_when_failed().await }).abort_handle(),
             ]
         });
@@ -149,51 +153,55 @@ impl std::fmt::Debug for RedisStore {
 }
 
 #[async_trait]
-impl Backlog for RedisStore {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for RedisStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         check_enqueue(&jobs, now)?;
-        group::enqueue(self.base(), jobs, now).await
+        enqueue_batcher::enqueue(self.base(), jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         check_claim(&claim, now)?;
         claim::claim(self.base(), &claim, now).await
     }
 
-    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> StoreResult<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
         begin::begin(self.base(), &leases).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
         settle::settle(self.base(), &settlements, now).await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
         beat::beat(self.base(), &beat, now).await
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
         promote::promote(self.base(), max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
         seize::seize(self.base(), &seize, now).await
     }
 }
 
 #[async_trait]
-impl Operator for RedisStore {
-    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
-        view::job(self.base(), id).await
+impl OperatorStore for RedisStore {
+    async fn job(&self, id: JobId, _now: Time) -> StoreResult<Option<Job>> {
+        job_view::job(self.base(), id).await
     }
 
-    async fn namesakes(&self, id: JobId, _now: Time) -> Answer<Vec<Job>> {
-        view::namesakes(self.base(), id).await
+    async fn locate(&self, id: JobId, _now: Time) -> StoreResult<Vec<Job>> {
+        job_view::jobs_with_id(self.base(), id).await
     }
 
     async fn find(
@@ -201,19 +209,19 @@ impl Operator for RedisStore {
         queue: QueueName,
         ids: Vec<JobId>,
         _now: Time,
-    ) -> Answer<Vec<Option<Job>>> {
+    ) -> StoreResult<Vec<Option<Job>>> {
         check_ids(&ids)?;
-        view::find(self.base(), queue, &ids).await
+        job_view::find(self.base(), queue, &ids).await
     }
 
-    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
+    async fn jobs(&self, query: ListJobsRequest, _now: Time) -> StoreResult<ListJobsResult> {
         let _turn = self.base().list_turn("listing jobs").await?;
         list::page(self.base(), &query).await
     }
 
-    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+    async fn amend(&self, amendment: AmendJobsRequest, now: Time) -> StoreResult<AmendResult> {
         let base = self.base();
-        if let Action::Move(to) = &amendment.action {
+        if let AmendAction::Move(to) = &amendment.action {
             let (doing, queues) = ("moving jobs", std::slice::from_ref(to));
             let (link, keys) = (&base.link, &base.keys);
             base.registry.admit(link, keys, doing, queues).await?;
@@ -221,54 +229,72 @@ impl Operator for RedisStore {
         amend::amend(base, &amendment, now).await
     }
 
-    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+    async fn queues(&self, _now: Time) -> StoreResult<Vec<QueueStatus>> {
         let _turn = self.base().list_turn("listing queues").await?;
         queues::queues(self.base()).await
     }
 
-    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+    async fn bury(
+        &self,
+        burials: Vec<NewDeadLetter>,
+        _now: Time,
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         check_count("bury", burials.len(), BURY_MAX)?;
         bury::bury(self.base(), &burials).await
     }
 
-    async fn holders(
+    async fn unique_holders(
         &self,
         queue: QueueName,
         keys: Vec<UniqueKey>,
         now: Time,
-    ) -> Answer<Vec<Option<KeyHolder>>> {
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         check_keys(&keys)?;
-        holders::holders(self.base(), &queue, &keys, now).await
+        unique_holders::holders(self.base(), &queue, &keys, now).await
     }
 
-    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+    async fn groups(
+        &self,
+        query: ListGroupsRequest,
+        _now: Time,
+    ) -> StoreResult<Vec<DeadLetterGroup>> {
         let _turn = self.base().list_turn("grouping dead letters").await?;
         groups::groups(self.base(), &query).await
     }
 
-    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
+    async fn set_bounds(
+        &self,
+        queue: QueueName,
+        bounds: QueueBounds,
+        _now: Time,
+    ) -> StoreResult<()> {
         queues::set_bounds(self.base(), &queue, bounds).await
     }
 
-    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()> {
         check_count("declare queues", queues.len(), DECLARE_MAX)?;
         queues::declare(self.base(), &queues).await
     }
 
-    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
+    async fn set_queue_state(
+        &self,
+        queue: QueueName,
+        gate: QueueState,
+        _now: Time,
+    ) -> StoreResult<()> {
         queues::set_gate(self.base(), &queue, gate).await
     }
 
-    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+    async fn workers(&self, within: Span, now: Time) -> StoreResult<Vec<WorkerStatus>> {
         let _turn = self.base().list_turn("listing workers").await?;
         workers::workers(self.base(), within, now).await
     }
 
-    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+    async fn expired_leases(&self, before: Time) -> StoreResult<ExpiredLeases> {
         workers::expired_leases(self.base(), before).await
     }
 
-    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
+    async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
         // A name is whole, whoever panicked beside it.
         let pruned_to = || {
             self.pruned_to
@@ -283,17 +309,17 @@ impl Operator for RedisStore {
 }
 
 #[async_trait]
-impl Cells for RedisStore {
-    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+impl CellStore for RedisStore {
+    async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>> {
         check_names(&names)?;
         cells::cells(self.base(), &names).await
     }
 
-    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+    async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>> {
         cells::list_cells(self.base(), &query).await
     }
 
-    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+    async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>> {
         check_swaps(&swaps)?;
         cells::swap(self.base(), &swaps).await
     }
@@ -301,33 +327,33 @@ impl Cells for RedisStore {
 
 #[async_trait]
 impl Store for RedisStore {
-    async fn migrate(&self) -> Answer<Migrated> {
+    async fn migrate(&self) -> StoreResult<MigrationResult> {
         migrate::migrate(self.base()).await
     }
 
-    async fn is_new(&self) -> Answer<bool> {
+    async fn is_new(&self) -> StoreResult<bool> {
         migrate::is_new(self.base(), "looking for the store").await
     }
 
-    async fn time(&self) -> Answer<Time> {
+    async fn time(&self) -> StoreResult<Time> {
         let doing = "reading the time";
         let time = self.base().link.ask(doing, &redis::cmd("TIME")).await?;
         readable(doing, link::time_micros(time)).map(Time::from_micros)
     }
 
-    fn watch(&self) -> Box<dyn Hints> {
+    fn watch(&self) -> Box<dyn HintSubscription> {
         // Without a runtime nobody hears other processes; the hints of this one come all the same.
         if let Ok(runtime) = Handle::try_current() {
             self.ear.get_or_init(|| {
                 runtime
-                    .spawn(hints::hear(Arc::clone(&self.base)))
+                    .spawn(hints::receive_hints(Arc::clone(&self.base)))
                     .abort_handle()
             });
         }
-        self.base.bell.listen()
+        self.base.notifier.subscribe()
     }
 
-    async fn examine(&self) -> Answer<Examination> {
+    async fn examine(&self) -> StoreResult<ExaminationReport> {
         examine::examine(self.base(), &self.shown).await
     }
 }

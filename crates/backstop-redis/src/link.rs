@@ -2,12 +2,12 @@
 //! it fails, and a retry around every command. Every command of this store may be repeated, so that
 //! a lost answer is just asked for again.
 
-use crate::dial::{Dial, Wire};
-use crate::error::{Kind, kind, store_error};
+use crate::dialer::{RedisDialer, SharedConnection};
+use crate::error::{RedisErrorKind, kind, store_error};
 use crate::reply;
 use crate::script::ScriptCall;
 use backstop_core::Span;
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use futures_util::future::join_all;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
@@ -34,10 +34,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Of calls that are one for several queues of a cluster: after so long a part that failed is not
 /// tried again. The others wait for it.
-const BESIDE_TIME_MAX: Duration = Duration::from_millis(500);
+const PARALLEL_TIME_MAX: Duration = Duration::from_millis(500);
 /// And after so long one that says nothing is not waited for: longer than a server that is there
 /// takes, even when it is busy.
-const BESIDE_ANSWER_MAX: Duration = Duration::from_millis(2_500);
+const PARALLEL_ANSWER_MAX: Duration = Duration::from_millis(2_500);
 /// The least of it where a lease says how much time there is.
 const WITHIN_MIN: Duration = Duration::from_millis(500);
 /// Connections to a cluster of which a part is gone are made anew no more often.
@@ -45,37 +45,37 @@ const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long somebody waits for an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum CallPatience {
     /// As long as a call may take.
     Whole,
     /// Not long, in a cluster: others are there to be worked for.
-    Beside,
+    Parallel,
     /// The same, with leases of the others that last no longer for it: a small part of such a
     /// lease.
     Within(Span),
 }
 
-impl Patience {
+impl CallPatience {
     /// How long a failed try may be repeated, and how long the whole may take.
     fn times(self, is_cluster: bool) -> (Duration, Duration) {
         match self {
-            Self::Beside if is_cluster => (BESIDE_TIME_MAX, BESIDE_ANSWER_MAX),
+            Self::Parallel if is_cluster => (PARALLEL_TIME_MAX, PARALLEL_ANSWER_MAX),
             // Beats come every third of a lease, take two of these at most, and have to be through
             // before its last fifth.
             Self::Within(lease) if is_cluster => {
                 let time =
                     Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
-                (BESIDE_TIME_MAX, time)
+                (PARALLEL_TIME_MAX, time)
             }
-            Self::Beside | Self::Within(_) | Self::Whole => (CALL_TIME_MAX, CALL_TIME_MAX),
+            Self::Parallel | Self::Within(_) | Self::Whole => (CALL_TIME_MAX, CALL_TIME_MAX),
         }
     }
 }
 
 /// The way to Redis.
-pub(crate) struct Link {
-    dial: Dial,
-    live: RwLock<Option<Live>>,
+pub(crate) struct RedisLink {
+    dial: RedisDialer,
+    live: RwLock<Option<LiveConnection>>,
     /// When a connection was made last.
     dialing: tokio::sync::Mutex<Option<Instant>>,
     turns: AtomicU64,
@@ -92,13 +92,13 @@ pub(crate) struct Link {
 
 /// A connection, and the how-many-th it is.
 #[derive(Clone)]
-struct Live {
-    wire: Wire,
+struct LiveConnection {
+    wire: SharedConnection,
     turn: u64,
 }
 
-impl Link {
-    pub(crate) fn new(dial: Dial) -> Self {
+impl RedisLink {
+    pub(crate) fn new(dial: RedisDialer) -> Self {
         Self {
             dial,
             live: RwLock::new(None),
@@ -113,7 +113,7 @@ impl Link {
     }
 
     /// How subscriptions are made.
-    pub(crate) fn dial(&self) -> &Dial {
+    pub(crate) fn dial(&self) -> &RedisDialer {
         &self.dial
     }
 
@@ -123,7 +123,7 @@ impl Link {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.dial, Dial::Cluster { .. })
+        matches!(self.dial, RedisDialer::Cluster { .. })
     }
 
     /// Which servers were met last, as a number: another one if any of them is another.
@@ -137,8 +137,8 @@ impl Link {
     }
 
     /// One command, and its answer.
-    pub(crate) async fn ask(&self, doing: &'static str, command: &Cmd) -> Answer<Value> {
-        self.ask_within(doing, command, Patience::Whole).await
+    pub(crate) async fn ask(&self, doing: &'static str, command: &Cmd) -> StoreResult<Value> {
+        self.ask_within(doing, command, CallPatience::Whole).await
     }
 
     /// One command, and its answer if it comes in time.
@@ -146,17 +146,17 @@ impl Link {
         &self,
         doing: &'static str,
         command: &Cmd,
-        patience: Patience,
-    ) -> Answer<Value> {
-        self.persist(doing, patience, |mut wire| async move {
+        patience: CallPatience,
+    ) -> StoreResult<Value> {
+        self.call_with_retries(doing, patience, |mut wire| async move {
             wire.send(command).await
         })
         .await
     }
 
     /// One script, and its answer.
-    pub(crate) async fn run(&self, doing: &'static str, call: &ScriptCall) -> Answer<Value> {
-        self.run_within(doing, call, Patience::Whole).await
+    pub(crate) async fn run(&self, doing: &'static str, call: &ScriptCall) -> StoreResult<Value> {
+        self.run_within(doing, call, CallPatience::Whole).await
     }
 
     /// One script, and its answer if it comes in time.
@@ -164,11 +164,13 @@ impl Link {
         &self,
         doing: &'static str,
         call: &ScriptCall,
-        patience: Patience,
-    ) -> Answer<Value> {
-        self.persist(doing, patience, |mut wire| async move {
+        patience: CallPatience,
+    ) -> StoreResult<Value> {
+        self.call_with_retries(doing, patience, |mut wire| async move {
             match wire.send(&call.command).await {
-                Err(error) if kind(&error) == Kind::NoScript => wire.send(&call.whole()).await,
+                Err(error) if kind(&error) == RedisErrorKind::NoScript => {
+                    wire.send(&call.whole()).await
+                }
                 answer => answer,
             }
         })
@@ -180,21 +182,21 @@ impl Link {
         &self,
         doing: &'static str,
         command: &Cmd,
-    ) -> Answer<Vec<(String, Value)>> {
-        self.persist(doing, Patience::Whole, |wire| async move {
+    ) -> StoreResult<Vec<(String, Value)>> {
+        self.call_with_retries(doing, CallPatience::Whole, |wire| async move {
             all_of(ask_masters(wire, command).await?)
         })
         .await
     }
 
     /// One command to every master: its address, and its answer if it gives one; at least one does.
-    pub(crate) async fn ask_masters_there(
+    pub(crate) async fn ask_reachable_masters(
         &self,
         doing: &'static str,
         command: &Cmd,
-    ) -> Answer<Vec<(String, Option<Value>)>> {
-        self.persist(doing, Patience::Whole, |wire| async move {
-            those_there(ask_masters(wire, command).await?)
+    ) -> StoreResult<Vec<(String, Option<Value>)>> {
+        self.call_with_retries(doing, CallPatience::Whole, |wire| async move {
+            reachable_of(ask_masters(wire, command).await?)
         })
         .await
     }
@@ -205,18 +207,20 @@ impl Link {
         doing: &'static str,
         node: &str,
         command: &Cmd,
-    ) -> Answer<Value> {
-        self.persist(doing, Patience::Whole, |wire| ask_node(wire, node, command))
-            .await
+    ) -> StoreResult<Value> {
+        self.call_with_retries(doing, CallPatience::Whole, |wire| {
+            ask_node(wire, node, command)
+        })
+        .await
     }
 
     /// Tries until it succeeds, cannot succeed, or time is up.
-    async fn persist<T, Trying>(
+    async fn call_with_retries<T, Trying>(
         &self,
         doing: &'static str,
-        patience: Patience,
-        attempt: impl Fn(Wire) -> Trying,
-    ) -> Answer<T>
+        patience: CallPatience,
+        attempt: impl Fn(SharedConnection) -> Trying,
+    ) -> StoreResult<T>
     where
         Trying: Future<Output = RedisResult<T>>,
     {
@@ -240,7 +244,7 @@ impl Link {
             };
             let passes = matches!(
                 kind(&error),
-                Kind::Connection | Kind::Passing | Kind::NoScript
+                RedisErrorKind::Connection | RedisErrorKind::Passing | RedisErrorKind::NoScript
             );
             let wait = pause.mul_f64(rand::random_range(0.5..1.0));
             if !passes || Instant::now() + wait >= last_try {
@@ -255,23 +259,25 @@ impl Link {
 
     async fn try_once<T, Trying>(
         &self,
-        patience: Patience,
-        attempt: impl Fn(Wire) -> Trying,
+        patience: CallPatience,
+        attempt: impl Fn(SharedConnection) -> Trying,
     ) -> RedisResult<T>
     where
         Trying: Future<Output = RedisResult<T>>,
     {
         let live = self.live().await?;
         let answer = attempt(live.wire).await;
-        if answer
-            .as_ref()
-            .is_err_and(|error| matches!(kind(error), Kind::Connection | Kind::Stranger))
-        {
+        if answer.as_ref().is_err_and(|error| {
+            matches!(
+                kind(error),
+                RedisErrorKind::Connection | RedisErrorKind::Stranger
+            )
+        }) {
             match patience {
                 _ if !self.is_cluster() => self.give_up(live.turn),
-                Patience::Whole => self.renew(live.turn).await,
+                CallPatience::Whole => self.renew(live.turn).await,
                 // Whoever is beside others does not wait for that, too.
-                Patience::Beside | Patience::Within(_) => self.failed.notify_one(),
+                CallPatience::Parallel | CallPatience::Within(_) => self.failed.notify_one(),
             }
         }
         answer
@@ -288,7 +294,7 @@ impl Link {
         }
     }
 
-    async fn live(&self) -> RedisResult<Live> {
+    async fn live(&self) -> RedisResult<LiveConnection> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
@@ -299,14 +305,14 @@ impl Link {
         self.connect(&mut dialed_at).await
     }
 
-    async fn connect(&self, dialed_at: &mut Option<Instant>) -> RedisResult<Live> {
+    async fn connect(&self, dialed_at: &mut Option<Instant>) -> RedisResult<LiveConnection> {
         *dialed_at = Some(Instant::now());
         // The client's own timeout does not cover every way in which a cluster can fail to answer.
         let wire = timeout(CONNECT_TIME_MAX * 2, self.dial.connect())
             .await
             .map_err(|_| too_slow())??;
-        self.meet(wire.clone()).await?;
-        let live = Live {
+        self.read_servers(wire.clone()).await?;
+        let live = LiveConnection {
             wire,
             turn: self.turns.fetch_add(1, Ordering::Relaxed),
         };
@@ -330,7 +336,7 @@ impl Link {
         }
     }
 
-    fn current(&self) -> Option<Live> {
+    fn current(&self) -> Option<LiveConnection> {
         self.live
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -347,22 +353,22 @@ impl Link {
 
     /// Looks whether the same servers answer as before: a client that finds its way to another
     /// master by itself does not say so.
-    pub(crate) async fn look_around(&self) {
+    pub(crate) async fn refresh_servers(&self) {
         let Some(live) = self.current() else { return };
-        if let Err(error) = self.meet(live.wire).await {
+        if let Err(error) = self.read_servers(live.wire).await {
             tracing::debug!(%error, "nobody says which servers there are");
         }
     }
 
     /// Learns who answers on a connection, and what time it is there.
-    async fn meet(&self, mut wire: Wire) -> RedisResult<()> {
+    async fn read_servers(&self, mut wire: SharedConnection) -> RedisResult<()> {
         let time = wire.send(&redis::cmd("TIME")).await?;
         if let Some(server) = time_micros(time) {
             self.clock_offset_micros
                 .store(server - machine_micros(), Ordering::Relaxed);
         }
-        let said = those_there(ask_masters(wire, redis::cmd("INFO").arg("server")).await?)?;
-        let met = said.into_iter().map(|(node, info)| {
+        let replies = reachable_of(ask_masters(wire, redis::cmd("INFO").arg("server")).await?)?;
+        let met = replies.into_iter().map(|(node, info)| {
             let info = info.and_then(reply::text);
             (
                 node,
@@ -370,7 +376,7 @@ impl Link {
             )
         });
         let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if note_met(&mut known, met.collect()) {
+        if record_servers(&mut known, met.collect()) {
             self.replaced.notify_one();
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
@@ -380,7 +386,10 @@ impl Link {
 
 /// Remembers the masters there are, and the ids of those that answered; whether one of them was not
 /// there before. One that does not answer is taken to be the one it was.
-fn note_met(known: &mut BTreeMap<String, String>, met: BTreeMap<String, Option<String>>) -> bool {
+fn record_servers(
+    known: &mut BTreeMap<String, String>,
+    met: BTreeMap<String, Option<String>>,
+) -> bool {
     let are_first = known.is_empty();
     let is_new = |id: &String| !known.values().any(|known| known == id);
     let is_any_new = met.values().flatten().any(is_new);
@@ -390,11 +399,11 @@ fn note_met(known: &mut BTreeMap<String, String>, met: BTreeMap<String, Option<S
 }
 
 /// A master and what it said.
-type Said = (String, RedisResult<Value>);
+type MasterReply = (String, RedisResult<Value>);
 
 /// Asks every master by itself: one that is gone takes no other's answer with it.
-async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Vec<Said>> {
-    let Wire::Cluster(mut connection) = wire.clone() else {
+async fn ask_masters(wire: SharedConnection, command: &Cmd) -> RedisResult<Vec<MasterReply>> {
+    let SharedConnection::Cluster(mut connection) = wire.clone() else {
         let answer = wire.clone().send(command).await?;
         return Ok(vec![("server".to_owned(), Ok(answer))]);
     };
@@ -406,7 +415,7 @@ async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Vec<Said>> {
         ErrorKind::ClusterConnectionNotFound,
         "no address of a master",
     ))?;
-    let asked = masters.into_iter().map(|node| {
+    let requests = masters.into_iter().map(|node| {
         let wire = wire.clone();
         async move {
             let answer = timeout(NODE_TIME_MAX, ask_node(wire, &node, command)).await;
@@ -414,7 +423,7 @@ async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Vec<Said>> {
             (node, answer)
         }
     });
-    Ok(join_all(asked).await)
+    Ok(join_all(requests).await)
 }
 
 /// The addresses of the masters in an answer to CLUSTER SLOTS.
@@ -428,19 +437,25 @@ fn masters(slots: Value) -> Option<BTreeSet<String>> {
 }
 
 /// The answers of all.
-fn all_of(said: Vec<Said>) -> RedisResult<Vec<(String, Value)>> {
-    said.into_iter()
+fn all_of(replies: Vec<MasterReply>) -> RedisResult<Vec<(String, Value)>> {
+    replies
+        .into_iter()
         .map(|(node, answer)| answer.map(|answer| (node, answer)))
         .collect()
 }
 
 /// The answers of those who gave one. What is refused is not the fault of a master that is gone.
-fn those_there(said: Vec<Said>) -> RedisResult<Vec<(String, Option<Value>)>> {
-    let (mut there, mut failure) = (Vec::with_capacity(said.len()), None);
-    for (node, answer) in said {
+fn reachable_of(replies: Vec<MasterReply>) -> RedisResult<Vec<(String, Option<Value>)>> {
+    let (mut there, mut failure) = (Vec::with_capacity(replies.len()), None);
+    for (node, answer) in replies {
         match answer {
             Ok(answer) => there.push((node, Some(answer))),
-            Err(error) if matches!(kind(&error), Kind::Connection | Kind::Passing) => {
+            Err(error)
+                if matches!(
+                    kind(&error),
+                    RedisErrorKind::Connection | RedisErrorKind::Passing
+                ) =>
+            {
                 there.push((node, None));
                 failure = Some(error);
             }
@@ -453,10 +468,10 @@ fn those_there(said: Vec<Said>) -> RedisResult<Vec<(String, Option<Value>)>> {
     }
 }
 
-async fn ask_node(mut wire: Wire, node: &str, command: &Cmd) -> RedisResult<Value> {
+async fn ask_node(mut wire: SharedConnection, node: &str, command: &Cmd) -> RedisResult<Value> {
     match &mut wire {
-        Wire::Server(_) => wire.send(command).await,
-        Wire::Cluster(connection) => {
+        SharedConnection::Server(_) => wire.send(command).await,
+        SharedConnection::Cluster(connection) => {
             let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
             let port = port.parse().unwrap_or_default();
             let at = SingleNodeRoutingInfo::ByAddress {

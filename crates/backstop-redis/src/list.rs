@@ -4,17 +4,19 @@
 
 mod cursor;
 
-use crate::base::Base;
-use crate::keys::Part;
-use crate::lines::{Direction, Found, Line, Lines, Spot, part_of};
+use crate::context::StoreContext;
+use crate::job_view::{FilterFields, ReadJob, read_filter_fields, read_jobs_at};
+use crate::keys::QueueKey;
 use crate::record::fingerprint_bytes;
-use crate::view::{Seen, View, look_at, views_at};
+use crate::state_index::{
+    IndexMember, IndexRange, JobLocation, ScanDirection, StateIndexes, part_of,
+};
 use backstop_core::amend::Filter;
-use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, PAGE_SCAN_TIME, SCAN_MAX};
 use backstop_core::port::operator::page_bytes;
-use backstop_core::port::{Answer, Order, Page, PageQuery};
-use backstop_core::{Job, QueueName, State};
-pub(crate) use cursor::{Place, from_hex, to_hex};
+use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder, StoreResult};
+use backstop_core::{Job, JobState, QueueName};
+pub(crate) use cursor::{RedisListCursor, from_hex, to_hex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,36 +25,39 @@ const DOING: &str = "listing jobs";
 const WHOLE_AT_ONCE: usize = 16;
 
 /// A page of jobs.
-pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
-    let after = Place::of(query)?;
+pub(crate) async fn page(
+    base: &StoreContext,
+    query: &ListJobsRequest,
+) -> StoreResult<ListJobsResult> {
+    let after = RedisListCursor::of(query)?;
     let queues = queues(base, DOING, &query.filter).await?;
-    let mut walk = Walk {
+    let mut walk = PageWalk {
         base,
         filter: &query.filter,
         queues: &queues,
         limit: query.limit.clamp(1, PAGE_MAX),
-        until: Instant::now() + Duration::from(LOOK_FOR),
+        until: Instant::now() + Duration::from(PAGE_SCAN_TIME),
         looked: 0,
         found: Vec::new(),
         last: after.clone(),
         next: None,
     };
     walk.through(query.order).await?;
-    let mut page = Page {
+    let mut page = ListJobsResult {
         next: walk.next.map(|place| place.to_string()),
-        ..Page::default()
+        ..ListJobsResult::default()
     };
     let (mut bytes, mut last) = (0, None);
     for slice in walk.found.chunks(WHOLE_AT_ONCE) {
-        let spots: Vec<Spot> = slice.iter().map(|(spot, _)| *spot).collect();
-        let views = views_at(base, DOING, &queues, &spots).await?;
+        let spots: Vec<JobLocation> = slice.iter().map(|(spot, _)| *spot).collect();
+        let views = read_jobs_at(base, DOING, &queues, &spots).await?;
         let mut places = slice.iter();
         for view in views {
             match view {
-                View::Whole(job) => {
+                ReadJob::Whole(job) => {
                     bytes += page_bytes(&job);
                     if bytes > PAGE_BYTES_MAX && last.is_some() {
-                        page.next = last.map(|place: &Place| place.to_string());
+                        page.next = last.map(|place: &RedisListCursor| place.to_string());
                         return Ok(page);
                     }
                     // Those that are gone were left out.
@@ -64,7 +69,7 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
                     page.jobs
                         .extend(is_still_meant(&query.filter, &job).then_some(*job));
                 }
-                View::Damaged(damaged) => page.damaged.push(damaged),
+                ReadJob::Damaged(damaged) => page.damaged.push(damaged),
             }
         }
     }
@@ -73,16 +78,16 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
 
 fn is_still_meant(filter: &Filter, job: &Job) -> bool {
     // What it died of was told by the line it stood in.
-    let fingerprint = filter.fingerprint.filter(|_| job.state == State::Dead);
+    let fingerprint = filter.fingerprint.filter(|_| job.state == JobState::Dead);
     filter.fits(&job.queue, &job.kind, job.state, fingerprint)
 }
 
 /// All queues the filter lets through, by name.
 pub(crate) async fn queues(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     filter: &Filter,
-) -> Answer<Vec<QueueName>> {
+) -> StoreResult<Vec<QueueName>> {
     match &filter.queue {
         Some(queue) => Ok(vec![queue.clone()]),
         None => base.queues(doing).await,
@@ -90,32 +95,32 @@ pub(crate) async fn queues(
 }
 
 /// What a page has seen so far.
-struct Walk<'a> {
-    base: &'a Base,
+struct PageWalk<'a> {
+    base: &'a StoreContext,
     filter: &'a Filter,
     queues: &'a [QueueName],
     limit: usize,
     /// No look begins after this.
     until: Instant,
     looked: usize,
-    found: Vec<(Spot, Place)>,
+    found: Vec<(JobLocation, RedisListCursor)>,
     /// The place looked at last.
-    last: Option<Place>,
+    last: Option<RedisListCursor>,
     /// Where the next page starts, once it is clear that there is one.
-    next: Option<Place>,
+    next: Option<RedisListCursor>,
 }
 
 /// Whether a page is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    On,
+enum PageProgress {
+    Continue,
     Full,
 }
 
 /// Places read at once where a filter may pass most of them over.
 const FILTERED_AT_ONCE: usize = 1_000;
 
-impl Walk<'_> {
+impl PageWalk<'_> {
     /// Places to read at once: one more than a page shows, unless a filter picks among them.
     fn at_once(&self) -> usize {
         if self.filter.kind.is_some() {
@@ -126,55 +131,58 @@ impl Walk<'_> {
     }
 
     /// The line that has the order of the list.
-    async fn through(&mut self, order: Order) -> Answer<()> {
-        let ended = if order == Order::Oldest {
-            Direction::Forward
+    async fn through(&mut self, order: ListOrder) -> StoreResult<()> {
+        let ended = if order == ListOrder::Oldest {
+            ScanDirection::Forward
         } else {
-            Direction::Backward
+            ScanDirection::Backward
         };
         let fingerprint = self.filter.fingerprint.map(fingerprint_bytes);
         match (self.filter.state, fingerprint) {
-            (Some(State::Dead), Some(prefix)) => {
+            (Some(JobState::Dead), Some(prefix)) => {
                 self.line(
-                    Line {
-                        part: Part::Groups,
+                    IndexRange {
+                        part: QueueKey::Groups,
                         prefix: &prefix,
                     },
                     ended,
                 )
                 .await
             }
-            (None, Some(_)) => self.picked(State::Dead).await,
+            (None, Some(_)) => self.picked(JobState::Dead).await,
             // No other job has a fingerprint.
             (Some(_), Some(_)) => Ok(()),
-            (Some(State::Ready), None) => self.ready().await,
-            (Some(State::Running), None) => self.picked(State::Running).await,
-            (Some(state @ (State::Scheduled | State::Retrying)), None) => {
-                self.line(Line::of(part_of(state)), Direction::Forward)
+            (Some(JobState::Ready), None) => self.ready().await,
+            (Some(JobState::Running), None) => self.picked(JobState::Running).await,
+            (Some(state @ (JobState::Scheduled | JobState::Retrying)), None) => {
+                self.line(IndexRange::of(part_of(state)), ScanDirection::Forward)
                     .await
             }
-            (Some(state @ (State::Done | State::Dead | State::Cancelled)), None) => {
-                self.line(Line::of(part_of(state)), ended).await
+            (Some(state @ (JobState::Done | JobState::Dead | JobState::Cancelled)), None) => {
+                self.line(IndexRange::of(part_of(state)), ended).await
             }
-            (None, None) => self.line(Line::of(Part::Order), Direction::Backward).await,
+            (None, None) => {
+                self.line(IndexRange::of(QueueKey::Order), ScanDirection::Backward)
+                    .await
+            }
         }
     }
 
     /// A line whose members sort as the list does, over all queues.
-    async fn line(&mut self, line: Line<'_>, direction: Direction) -> Answer<()> {
-        let lines = Lines {
+    async fn line(&mut self, line: IndexRange<'_>, direction: ScanDirection) -> StoreResult<()> {
+        let lines = StateIndexes {
             base: self.base,
             doing: DOING,
             queues: self.queues,
         };
         loop {
-            let after = self.last.as_ref().and_then(Place::member);
+            let after = self.last.as_ref().and_then(RedisListCursor::member);
             let found = lines.next(line, direction, after, self.at_once()).await?;
             if found.is_empty()
                 || self
-                    .look(found, |found| Place::Member(found.member.clone()))
+                    .look(found, |found| RedisListCursor::Member(found.member.clone()))
                     .await?
-                    == Step::Full
+                    == PageProgress::Full
             {
                 return Ok(());
             }
@@ -182,8 +190,8 @@ impl Walk<'_> {
     }
 
     /// Ready jobs in claim order, queue by queue.
-    async fn ready(&mut self) -> Answer<()> {
-        let lines = Lines {
+    async fn ready(&mut self) -> StoreResult<()> {
+        let lines = StateIndexes {
             base: self.base,
             doing: DOING,
             queues: self.queues,
@@ -191,12 +199,12 @@ impl Walk<'_> {
         for (at, queue) in self.queues.iter().enumerate() {
             loop {
                 let after = match &self.last {
-                    Some(Place::Line { queue: reached, .. })
+                    Some(RedisListCursor::Line { queue: reached, .. })
                         if queue.as_str() < reached.as_str() =>
                     {
                         break;
                     }
-                    Some(Place::Line {
+                    Some(RedisListCursor::Line {
                         queue: reached,
                         place,
                         member,
@@ -204,7 +212,7 @@ impl Walk<'_> {
                     _ => None,
                 };
                 let found = lines.next_ready(at, after, self.at_once()).await?;
-                let place = |found: &Found| Place::Line {
+                let place = |found: &IndexMember| RedisListCursor::Line {
                     queue: queue.to_string(),
                     place: found.place,
                     member: found.member.clone(),
@@ -212,7 +220,7 @@ impl Walk<'_> {
                 if found.is_empty() {
                     break;
                 }
-                if self.look(found, place).await? == Step::Full {
+                if self.look(found, place).await? == PageProgress::Full {
                     return Ok(());
                 }
             }
@@ -222,60 +230,67 @@ impl Walk<'_> {
 
     /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or
     /// picked out of all jobs where that would be too much.
-    async fn picked(&mut self, state: State) -> Answer<()> {
-        let lines = Lines {
+    async fn picked(&mut self, state: JobState) -> StoreResult<()> {
+        let lines = StateIndexes {
             base: self.base,
             doing: DOING,
             queues: self.queues,
         };
         let Some(mut found) = lines.whole(&[state], SCAN_MAX).await? else {
-            return self.line(Line::of(Part::Order), Direction::Backward).await;
+            return self
+                .line(IndexRange::of(QueueKey::Order), ScanDirection::Backward)
+                .await;
         };
         found.sort_unstable_by(|a, b| b.member.cmp(&a.member));
-        if let Some(after) = self.last.as_ref().and_then(Place::member) {
+        if let Some(after) = self.last.as_ref().and_then(RedisListCursor::member) {
             found.retain(|found| &found.member[..] < after);
         }
-        self.look(found, |found| Place::Member(found.member.clone()))
+        self.look(found, |found| RedisListCursor::Member(found.member.clone()))
             .await
             .map(drop)
     }
 
     /// Looks at places, in their order.
-    async fn look(&mut self, found: Vec<Found>, place: impl Fn(&Found) -> Place) -> Answer<Step> {
+    async fn look(
+        &mut self,
+        found: Vec<IndexMember>,
+        place: impl Fn(&IndexMember) -> RedisListCursor,
+    ) -> StoreResult<PageProgress> {
         for slice in found.chunks(FILTERED_AT_ONCE) {
             let fitting = self.fitting(slice).await?;
             for (found, fits) in slice.iter().zip(fitting) {
                 if self.looked == SCAN_MAX || (fits && self.found.len() == self.limit) {
                     self.next.clone_from(&self.last);
-                    return Ok(Step::Full);
+                    return Ok(PageProgress::Full);
                 }
                 self.looked += 1;
                 let place = place(found);
-                self.found.extend(fits.then(|| (found.spot, place.clone())));
+                self.found
+                    .extend(fits.then(|| (found.location, place.clone())));
                 self.last = Some(place);
             }
             // After a whole look: each page gets on by one at least.
             if slice.len() == FILTERED_AT_ONCE && Instant::now() >= self.until {
                 self.next.clone_from(&self.last);
-                return Ok(Step::Full);
+                return Ok(PageProgress::Full);
             }
         }
-        Ok(Step::On)
+        Ok(PageProgress::Continue)
     }
 
     /// Which of these fit, where their line does not tell. What cannot be read fits where nobody
     /// has to look into it.
-    async fn fitting(&self, found: &[Found]) -> Answer<Vec<bool>> {
+    async fn fitting(&self, found: &[IndexMember]) -> StoreResult<Vec<bool>> {
         let is_picked = match self.filter.state {
-            Some(state) => state == State::Running,
+            Some(state) => state == JobState::Running,
             None => self.filter.fingerprint.is_some(),
         };
         if self.filter.kind.is_none() && !is_picked {
             return Ok(vec![true; found.len()]);
         }
-        let spots: Vec<Spot> = found.iter().map(|found| found.spot).collect();
-        let seen = look_at(self.base, DOING, self.queues, &spots).await?;
-        let fits = |(spot, seen): (&Spot, Option<Seen>)| {
+        let spots: Vec<JobLocation> = found.iter().map(|found| found.location).collect();
+        let seen = read_filter_fields(self.base, DOING, self.queues, &spots).await?;
+        let fits = |(spot, seen): (&JobLocation, Option<FilterFields>)| {
             seen.is_some_and(|seen| seen.fits(self.filter, &self.queues[spot.queue]))
         };
         Ok(spots.iter().zip(seen).map(fits).collect())

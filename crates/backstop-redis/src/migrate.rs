@@ -1,10 +1,10 @@
 //! The shape of the store, and what a server must be to have it.
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::link::field;
-use crate::repair::repair_what_is_wrong;
+use crate::repair::repair_damage;
 use crate::reply;
-use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError};
+use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult};
 use redis::Value;
 
 const DOING: &str = "migrating";
@@ -17,9 +17,9 @@ const INSTEAD: &str = "another prefix or database";
 const REDIS_MIN: (u32, u32) = (6, 2);
 
 /// Checks the servers, and writes down which version of the store this is.
-pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
+pub(crate) async fn migrate(base: &StoreContext) -> StoreResult<MigrationResult> {
     check_servers(base).await?;
-    base.guard.check(&base.link, DOING).await?;
+    base.eviction_check.check(&base.link, DOING).await?;
     let from = mark(base, DOING).await?.check(DOING, VERSION, INSTEAD)?;
     let mut set = redis::cmd("SET");
     base.link
@@ -28,11 +28,11 @@ pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
             set.arg(base.keys.schema()).arg(format!("{MARK}{VERSION}")),
         )
         .await?;
-    repair_what_is_wrong(base).await?;
-    Ok(Migrated { from, to: VERSION })
+    repair_damage(base).await?;
+    Ok(MigrationResult { from, to: VERSION })
 }
 
-async fn check_servers(base: &Base) -> Answer<()> {
+async fn check_servers(base: &StoreContext) -> StoreResult<()> {
     for (node, info) in base
         .link
         .ask_masters(DOING, redis::cmd("INFO").arg("server"))
@@ -61,7 +61,7 @@ fn release(version: &str) -> (u32, u32) {
     )
 }
 
-async fn mark(base: &Base, doing: &'static str) -> Answer<SchemaMark> {
+async fn mark(base: &StoreContext, doing: &'static str) -> StoreResult<SchemaMark> {
     match base
         .link
         .ask(doing, redis::cmd("GET").arg(base.keys.schema()))
@@ -80,13 +80,13 @@ fn parse_mark(mark: &str) -> Option<SchemaMark> {
 }
 
 /// The version of a store; 0 if it is new. Refuses a store that this program does not know.
-pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
+pub(crate) async fn version(base: &StoreContext, doing: &'static str) -> StoreResult<u32> {
     mark(base, doing).await?.check(doing, VERSION, INSTEAD)
 }
 
 /// Whether there is nothing yet: a store that has lost its version and has queues is one to be
 /// mended.
-pub(crate) async fn is_new(base: &Base, doing: &'static str) -> Answer<bool> {
+pub(crate) async fn is_new(base: &StoreContext, doing: &'static str) -> StoreResult<bool> {
     Ok(mark(base, doing).await? == SchemaMark::Missing && base.queues(doing).await?.is_empty())
 }
 

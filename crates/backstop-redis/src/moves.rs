@@ -10,14 +10,14 @@
 //! Whoever finds a mark takes steps 2 and 3, be it the one who made it, another mover, an amendment
 //! or a repair: they all carry the same number, so that the job ends in one place.
 
-use crate::base::{Base, readable};
-use crate::keys::Part;
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
 use crate::link::machine_micros;
 use crate::record::id_of;
 use crate::reply;
-use crate::script::{CARRY, DEPART, FORGET_MOVED, RECEIVE, WHEREABOUTS};
-use backstop_core::amend::Refusal;
-use backstop_core::port::Answer;
+use crate::script::{CARRY, DEPART, FORGET_MOVED, LOCATE, RECEIVE};
+use backstop_core::amend::AmendRefusal;
+use backstop_core::port::StoreResult;
 use backstop_core::{JobId, QueueName};
 use redis::{Cmd, Value};
 use std::collections::BTreeMap;
@@ -35,22 +35,22 @@ const HOPS_MAX: usize = 8;
 
 /// How a move ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum MoveOutcome {
     /// The job is in this queue.
     Moved(QueueName),
     /// This queue did not take it.
-    Refused(QueueName, Refusal),
+    Refused(QueueName, AmendRefusal),
     /// Somebody else ended it.
     Unmarked,
 }
 
 /// Takes the second and third step for jobs that are marked in a queue; answers in their order.
 pub(crate) async fn finish(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
     ids: &[JobId],
-) -> Answer<Vec<End>> {
+) -> StoreResult<Vec<MoveOutcome>> {
     let mut ends = Vec::with_capacity(ids.len());
     while ends.len() < ids.len() {
         let rest = &ids[ends.len()..];
@@ -61,7 +61,7 @@ pub(crate) async fn finish(
 }
 
 /// A marked job, with what its new queue has to know.
-struct Carried {
+struct MovingJob {
     id: JobId,
     token: Vec<u8>,
     at: Vec<u8>,
@@ -73,11 +73,11 @@ struct Carried {
 
 /// Reads as many of these jobs as fit, at least one; nothing for those that are not marked.
 async fn carry(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
     ids: &[JobId],
-) -> Answer<Vec<Option<Carried>>> {
+) -> StoreResult<Vec<Option<MovingJob>>> {
     let mut call = base.script(&CARRY, from).arg(BYTES_MAX);
     for id in ids {
         call.push(id.as_bytes());
@@ -92,7 +92,7 @@ async fn carry(
         let [mark, record, payload, history]: [Vec<u8>; 4] = parts.try_into().ok()?;
         let to = QueueName::new(std::str::from_utf8(mark.get(16..)?).ok()?).ok()?;
         let (token, at) = (mark[..8].to_vec(), mark[8..16].to_vec());
-        Some(Some(Carried {
+        Some(Some(MovingJob {
             id: *id,
             token,
             at,
@@ -107,13 +107,13 @@ async fn carry(
 
 /// Hands jobs to their new queues, and lets their old one know.
 async fn deliver(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
-    jobs: &[Option<Carried>],
-) -> Answer<Vec<End>> {
-    let mut ends = vec![End::Unmarked; jobs.len()];
-    let mut by_queue: BTreeMap<&QueueName, Vec<(usize, &Carried)>> = BTreeMap::new();
+    jobs: &[Option<MovingJob>],
+) -> StoreResult<Vec<MoveOutcome>> {
+    let mut ends = vec![MoveOutcome::Unmarked; jobs.len()];
+    let mut by_queue: BTreeMap<&QueueName, Vec<(usize, &MovingJob)>> = BTreeMap::new();
     for (at, job) in jobs
         .iter()
         .enumerate()
@@ -132,8 +132,8 @@ async fn deliver(
             call.push(&job.token);
             call.push(if taken.is_ok() { b"A" } else { b"T" });
             ends[at] = match taken {
-                Ok(()) => End::Moved(to.clone()),
-                Err(refusal) => End::Refused(to.clone(), refusal),
+                Ok(()) => MoveOutcome::Moved(to.clone()),
+                Err(refusal) => MoveOutcome::Refused(to.clone(), refusal),
             };
         }
         base.link.run(doing, &call).await?;
@@ -143,12 +143,12 @@ async fn deliver(
 
 /// Whether the new queue took them in, or why not.
 async fn receive(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
     to: &QueueName,
-    jobs: &[(usize, &Carried)],
-) -> Answer<Vec<Result<(), Refusal>>> {
+    jobs: &[(usize, &MovingJob)],
+) -> StoreResult<Vec<Result<(), AmendRefusal>>> {
     let mut call = base.script(&RECEIVE, to).arg(from.as_str());
     for (_, job) in jobs {
         call.push(job.id.as_bytes());
@@ -156,20 +156,20 @@ async fn receive(
             call.push(part);
         }
     }
-    let said = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
-    let read = |said: &Vec<u8>| match said.split_first()? {
+    let replies = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
+    let read = |reply_bytes: &Vec<u8>| match reply_bytes.split_first()? {
         (b'A', _) => Some(Ok(())),
-        (b'F', _) => Some(Err(Refusal::Full)),
-        (b'T', twin) => Some(Err(Refusal::Twin(id_of(twin)?))),
+        (b'F', _) => Some(Err(AmendRefusal::Full)),
+        (b'T', twin) => Some(Err(AmendRefusal::UniqueKeyHeld(id_of(twin)?))),
         _ => None,
     };
-    let taken: Option<Vec<Result<(), Refusal>>> = said.iter().map(read).collect();
+    let taken: Option<Vec<Result<(), AmendRefusal>>> = replies.iter().map(read).collect();
     readable(doing, taken.filter(|taken| taken.len() == jobs.len()))
 }
 
 /// Where a job is, by the numbers of queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whereabouts {
+pub(crate) enum LocateResult {
     Nowhere,
     /// In this one.
     In(usize),
@@ -181,13 +181,13 @@ pub(crate) enum Whereabouts {
 
 /// In which of these queues jobs are.
 pub(crate) async fn locate(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     queues: &[QueueName],
     ids: &[JobId],
-) -> Answer<Vec<Whereabouts>> {
+) -> StoreResult<Vec<LocateResult>> {
     let calls = queues.iter().map(|queue| {
-        let mut call = base.script(&WHEREABOUTS, queue);
+        let mut call = base.script(&LOCATE, queue);
         for id in ids {
             call.push(id.as_bytes());
         }
@@ -196,42 +196,47 @@ pub(crate) async fn locate(
     let answers = base.run_each(doing, calls.collect()).await?;
     let mut found: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); ids.len()];
     for (queue, answer) in answers.into_iter().enumerate() {
-        for (found, said) in found
+        for (found, reply_bytes) in found
             .iter_mut()
             .zip(readable(doing, reply::all_bytes(answer))?)
         {
-            if matches!(said.first(), Some(b'H' | b'L')) {
-                found.push((queue, said));
+            if matches!(reply_bytes.first(), Some(b'H' | b'L')) {
+                found.push((queue, reply_bytes));
             }
         }
     }
     Ok(found
         .iter()
-        .map(|found| whereabouts(queues, found))
+        .map(|found| locate_result(queues, found))
         .collect())
 }
 
 /// Two queues have one job only while it goes from one to the other.
-fn whereabouts(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> Whereabouts {
-    let goes_to = |said: &[u8], queue: usize| {
-        said.strip_prefix(b"L")
+fn locate_result(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> LocateResult {
+    let goes_to = |reply_bytes: &[u8], queue: usize| {
+        reply_bytes
+            .strip_prefix(b"L")
             .is_some_and(|to| to == queues[queue].as_str().as_bytes())
     };
     match found {
-        [] => Whereabouts::Nowhere,
-        [(queue, _)] => Whereabouts::In(*queue),
-        [(one, said), (other, _)] if goes_to(said, *other) => Whereabouts::Leaving(*one),
-        [(other, _), (one, said)] if goes_to(said, *other) => Whereabouts::Leaving(*one),
-        _ => Whereabouts::Several,
+        [] => LocateResult::Nowhere,
+        [(queue, _)] => LocateResult::In(*queue),
+        [(one, reply_bytes), (other, _)] if goes_to(reply_bytes, *other) => {
+            LocateResult::Leaving(*one)
+        }
+        [(other, _), (one, reply_bytes)] if goes_to(reply_bytes, *other) => {
+            LocateResult::Leaving(*one)
+        }
+        _ => LocateResult::Several,
     }
 }
 
 /// Whether jobs that were moved to these queues are known there, or where they went from there.
 pub(crate) async fn known(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     places: &[(JobId, QueueName)],
-) -> Answer<Vec<bool>> {
+) -> StoreResult<Vec<bool>> {
     let mut is_known = vec![true; places.len()];
     let mut open: Vec<(usize, QueueName)> = places
         .iter()
@@ -244,7 +249,7 @@ pub(crate) async fn known(
             by_queue.entry(queue).or_default().push(at);
         }
         let calls = by_queue.iter().map(|(queue, ats)| {
-            let mut call = base.script(&WHEREABOUTS, queue);
+            let mut call = base.script(&LOCATE, queue);
             for at in ats {
                 call.push(places[*at].0.as_bytes());
             }
@@ -252,15 +257,15 @@ pub(crate) async fn known(
         });
         let answers = base.run_each(doing, calls.collect()).await?;
         for (ats, answer) in by_queue.values().zip(answers) {
-            for (at, said) in ats.iter().zip(readable(doing, reply::all_bytes(answer))?) {
-                match said.split_first() {
+            for (at, reply_bytes) in ats.iter().zip(readable(doing, reply::all_bytes(answer))?) {
+                match reply_bytes.split_first() {
                     Some((b'G', queue)) => {
                         let queue = std::str::from_utf8(queue)
                             .ok()
                             .and_then(|name| QueueName::new(name).ok());
                         open.push((*at, readable(doing, queue)?));
                     }
-                    said => is_known[*at] = said.is_some(),
+                    last_reply => is_known[*at] = last_reply.is_some(),
                 }
             }
         }
@@ -270,11 +275,11 @@ pub(crate) async fn known(
 
 /// Forgets that these jobs were moved from a queue.
 pub(crate) async fn forget(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
     moved: &[(JobId, QueueName)],
-) -> Answer<()> {
+) -> StoreResult<()> {
     let mut call = base.script(&FORGET_MOVED, from);
     for (id, to) in moved {
         call.push(id.as_bytes());
@@ -285,7 +290,11 @@ pub(crate) async fn forget(
 
 /// Forgets what moves left behind in all queues, a little at a time: where jobs went that are known
 /// nowhere any more, and what was decided about moves that have long ended.
-pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]) -> Answer<()> {
+pub(crate) async fn sweep(
+    base: &StoreContext,
+    doing: &'static str,
+    queues: &[QueueName],
+) -> StoreResult<()> {
     let some_of = |part| {
         let command = move |queue: &QueueName| {
             let mut command = redis::cmd("HRANDFIELD");
@@ -297,7 +306,7 @@ pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]
         };
         base.ask_each(doing, queues.iter().map(command).collect::<Vec<Cmd>>())
     };
-    for (queue, answer) in queues.iter().zip(some_of(Part::Moved).await?) {
+    for (queue, answer) in queues.iter().zip(some_of(QueueKey::Moved).await?) {
         let moved = readable(doing, reply::pairs(answer))?.into_iter();
         let places = moved.filter_map(|(id, to)| {
             Some((
@@ -322,7 +331,7 @@ pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]
         )
         .await?;
     }
-    for (queue, answer) in queues.iter().zip(some_of(Part::Received).await?) {
+    for (queue, answer) in queues.iter().zip(some_of(QueueKey::Received).await?) {
         for (what, decision) in readable(doing, reply::pairs(answer))? {
             forget_decision(base, doing, queue, &what, &decision).await?;
         }
@@ -332,12 +341,12 @@ pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]
 
 /// Forgets what was decided about one move, once it is old and the old queue is through with it.
 async fn forget_decision(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     to: &QueueName,
     what: &[u8],
     decision: &[u8],
-) -> Answer<()> {
+) -> StoreResult<()> {
     let now_secs = (machine_micros() + base.link.clock_offset_micros()) / 1_000_000;
     let Some((decided_secs, from)) = read_decision(decision) else {
         return Ok(());
@@ -352,21 +361,21 @@ async fn forget_decision(
         return Ok(());
     };
     let mut get = redis::cmd("HGET");
-    get.arg(base.keys.part(&from, Part::Moving))
+    get.arg(base.keys.part(&from, QueueKey::Moving))
         .arg(&id.as_bytes()[..]);
     let mark = reply::bytes(base.link.ask(doing, &get).await?);
     if mark.is_some_and(|mark| mark.starts_with(token)) {
         finish(base, doing, &from, &[id]).await?;
     }
     let mut remove = redis::cmd("HDEL");
-    remove.arg(base.keys.part(to, Part::Received)).arg(what);
+    remove.arg(base.keys.part(to, QueueKey::Received)).arg(what);
     base.link.ask(doing, &remove).await.map(drop)
 }
 
 /// When a move was decided, and from which queue it came.
 fn read_decision(decision: &[u8]) -> Option<(i64, QueueName)> {
-    let (secs, said) = (decision.get(..10)?, decision.get(10..)?);
-    let from = match said.split_first()? {
+    let (secs, verdict) = (decision.get(..10)?, decision.get(10..)?);
+    let from = match verdict.split_first()? {
         (b'A' | b'F', from) => from,
         (_, behind) => behind.get(16..)?,
     };

@@ -1,7 +1,7 @@
 //! An address of a store: what may stand in it, and what it means. Nothing is connected here.
 
-use crate::dial::Dial;
-use crate::keys::Keys;
+use crate::dialer::RedisDialer;
+use crate::keys::KeyNames;
 use redis::cluster::ClusterClientBuilder;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
@@ -24,7 +24,7 @@ const CLUSTER_RETRY_WAIT_MS: std::ops::Range<u64> = 10..50;
 /// password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum RedisOpenError {
     /// It does not begin as an address of Redis does.
     #[error(
         "an address of Redis begins with redis://, rediss://, redis+cluster://, rediss+cluster:// or redis+sentinel://"
@@ -68,40 +68,40 @@ pub enum OpenError {
 }
 
 /// What an address says.
-pub(crate) struct Opened {
-    pub(crate) dial: Dial,
-    pub(crate) keys: Keys,
+pub(crate) struct ParsedAddress {
+    pub(crate) dial: RedisDialer,
+    pub(crate) keys: KeyNames,
     /// The address without user and password.
     pub(crate) shown: String,
 }
 
 /// Reads an address.
-pub(crate) fn open(address: &str) -> Result<Opened, OpenError> {
-    let address = Address::parse(address)?;
+pub(crate) fn open(address: &str) -> Result<ParsedAddress, RedisOpenError> {
+    let address = RedisAddress::parse(address)?;
     let shown = address.shown();
     let certificates = address.certificates()?;
-    if address.tls == Tls::Verified {
+    if address.tls == TlsSetting::Verified {
         // Fails only if the program has chosen one already, and then that one is used.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let dial = address
         .dial(certificates)
-        .map_err(|error| OpenError::Client(error.to_string()))?;
-    Ok(Opened {
+        .map_err(|error| RedisOpenError::Client(error.to_string()))?;
+    Ok(ParsedAddress {
         dial,
-        keys: Keys::new(address.prefix),
+        keys: KeyNames::new(address.prefix),
         shown,
     })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Tls {
+enum TlsSetting {
     Off,
     Verified,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Shape {
+enum ServerTopology {
     Server { db: i64 },
     Cluster,
     Sentinel { master: String, db: i64 },
@@ -109,9 +109,9 @@ enum Shape {
 
 /// An address in parts.
 #[derive(PartialEq, Eq)]
-struct Address {
-    tls: Tls,
-    shape: Shape,
+struct RedisAddress {
+    tls: TlsSetting,
+    topology: ServerTopology,
     hosts: Vec<(String, u16)>,
     user: Option<String>,
     password: Option<String>,
@@ -119,22 +119,22 @@ struct Address {
     ca: Option<PathBuf>,
 }
 
-impl Address {
-    fn parse(text: &str) -> Result<Self, OpenError> {
-        let (scheme, rest) = text.split_once("://").ok_or(OpenError::Scheme)?;
-        let (tls, shape) = match scheme {
-            "redis" => (Tls::Off, Shape::Server { db: 0 }),
-            "rediss" => (Tls::Verified, Shape::Server { db: 0 }),
-            "redis+cluster" => (Tls::Off, Shape::Cluster),
-            "rediss+cluster" => (Tls::Verified, Shape::Cluster),
+impl RedisAddress {
+    fn parse(text: &str) -> Result<Self, RedisOpenError> {
+        let (scheme, rest) = text.split_once("://").ok_or(RedisOpenError::Scheme)?;
+        let (tls, topology) = match scheme {
+            "redis" => (TlsSetting::Off, ServerTopology::Server { db: 0 }),
+            "rediss" => (TlsSetting::Verified, ServerTopology::Server { db: 0 }),
+            "redis+cluster" => (TlsSetting::Off, ServerTopology::Cluster),
+            "rediss+cluster" => (TlsSetting::Verified, ServerTopology::Cluster),
             "redis+sentinel" => (
-                Tls::Off,
-                Shape::Sentinel {
+                TlsSetting::Off,
+                ServerTopology::Sentinel {
                     master: String::new(),
                     db: 0,
                 },
             ),
-            _ => return Err(OpenError::Scheme),
+            _ => return Err(RedisOpenError::Scheme),
         };
         // The last @ ends the password, whatever stands in it: nothing before it reaches a message.
         let (login, rest) = rest
@@ -143,11 +143,11 @@ impl Address {
         let (user, password) = login.map_or(Ok((None, None)), parse_login)?;
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
-        let shape = parse_path(&shape, path)?;
-        let hosts = parse_hosts(hosts, &shape)?;
+        let topology = parse_path(&topology, path)?;
+        let hosts = parse_hosts(hosts, &topology)?;
         let mut address = Self {
             tls,
-            shape,
+            topology,
             hosts,
             user,
             password,
@@ -160,22 +160,22 @@ impl Address {
         Ok(address)
     }
 
-    fn set(&mut self, option: &str) -> Result<(), OpenError> {
+    fn set(&mut self, option: &str) -> Result<(), RedisOpenError> {
         match option.split_once('=') {
             Some(("prefix", prefix)) => self.prefix = checked_prefix(prefix)?,
-            Some(("ca", file)) if self.tls == Tls::Verified => {
+            Some(("ca", file)) if self.tls == TlsSetting::Verified => {
                 self.ca = Some(unescape(file)?.into());
             }
-            _ => return Err(OpenError::Option),
+            _ => return Err(RedisOpenError::Option),
         }
         Ok(())
     }
 
-    fn certificates(&self) -> Result<Option<TlsCertificates>, OpenError> {
+    fn certificates(&self) -> Result<Option<TlsCertificates>, RedisOpenError> {
         let Some(path) = &self.ca else {
             return Ok(None);
         };
-        let root_cert = std::fs::read(path).map_err(|cause| OpenError::Ca {
+        let root_cert = std::fs::read(path).map_err(|cause| RedisOpenError::Ca {
             path: path.clone(),
             cause,
         })?;
@@ -191,18 +191,18 @@ impl Address {
             .iter()
             .map(|(host, port)| format!("{host}:{port}"))
             .collect();
-        let kind = match &self.shape {
-            Shape::Server { .. } => "",
-            Shape::Cluster => " (cluster)",
-            Shape::Sentinel { .. } => " (sentinels)",
+        let kind = match &self.topology {
+            ServerTopology::Server { .. } => "",
+            ServerTopology::Cluster => " (cluster)",
+            ServerTopology::Sentinel { .. } => " (sentinels)",
         };
         format!("{}{kind}", hosts.join(","))
     }
 
     fn addrs(&self) -> Vec<ConnectionAddr> {
         let addr = |(host, port): &(String, u16)| match self.tls {
-            Tls::Off => ConnectionAddr::Tcp(host.clone(), *port),
-            Tls::Verified => ConnectionAddr::TcpTls {
+            TlsSetting::Off => ConnectionAddr::Tcp(host.clone(), *port),
+            TlsSetting::Verified => ConnectionAddr::TcpTls {
                 host: host.clone(),
                 port: *port,
                 insecure: false,
@@ -232,22 +232,25 @@ impl Address {
         self.addrs().into_iter().map(info).collect()
     }
 
-    fn dial(&self, certificates: Option<TlsCertificates>) -> redis::RedisResult<Dial> {
-        match &self.shape {
-            Shape::Server { db } => {
+    fn dial(&self, certificates: Option<TlsCertificates>) -> redis::RedisResult<RedisDialer> {
+        match &self.topology {
+            ServerTopology::Server { db } => {
                 let info = self.infos(*db)?.remove(0);
                 let client = match certificates {
                     Some(certificates) => Client::build_with_tls(info, certificates)?,
                     None => Client::open(info)?,
                 };
-                Ok(Dial::Server(client))
+                Ok(RedisDialer::Server(client))
             }
-            Shape::Cluster => self.dial_cluster(certificates.as_ref()),
-            Shape::Sentinel { master, db } => self.dial_sentinel(master, *db),
+            ServerTopology::Cluster => self.dial_cluster(certificates.as_ref()),
+            ServerTopology::Sentinel { master, db } => self.dial_sentinel(master, *db),
         }
     }
 
-    fn dial_cluster(&self, certificates: Option<&TlsCertificates>) -> redis::RedisResult<Dial> {
+    fn dial_cluster(
+        &self,
+        certificates: Option<&TlsCertificates>,
+    ) -> redis::RedisResult<RedisDialer> {
         let infos = self.infos(0)?;
         let mut builder = ClusterClientBuilder::new(infos.clone())
             // We try again ourselves, and sooner let others go on who do not need that node.
@@ -257,7 +260,7 @@ impl Address {
             .connection_timeout(crate::link::CONNECT_TIME_MAX)
             .response_timeout(crate::link::ANSWER_TIME_MAX)
             .overall_response_timeout(Some(crate::link::ANSWER_TIME_MAX));
-        if self.tls == Tls::Verified {
+        if self.tls == TlsSetting::Verified {
             builder = builder.tls(TlsMode::Secure);
         }
         if let Some(certificates) = certificates {
@@ -268,13 +271,13 @@ impl Address {
             None => Client::open(info),
         };
         let nodes = infos.into_iter().map(node).collect::<Result<_, _>>()?;
-        Ok(Dial::Cluster {
+        Ok(RedisDialer::Cluster {
             client: builder.build()?,
             nodes,
         })
     }
 
-    fn dial_sentinel(&self, master: &str, db: i64) -> redis::RedisResult<Dial> {
+    fn dial_sentinel(&self, master: &str, db: i64) -> redis::RedisResult<RedisDialer> {
         let mut builder =
             SentinelClientBuilder::new(self.addrs(), master, SentinelServerType::Master)?
                 .set_client_to_redis_db(db);
@@ -284,13 +287,15 @@ impl Address {
         if let Some(password) = &self.password {
             builder = builder.set_client_to_redis_password(password);
         }
-        Ok(Dial::Sentinel(tokio::sync::Mutex::new(builder.build()?)))
+        Ok(RedisDialer::Sentinel(tokio::sync::Mutex::new(
+            builder.build()?,
+        )))
     }
 }
 
-type Login = (Option<String>, Option<String>);
+type LoginParts = (Option<String>, Option<String>);
 
-fn parse_login(login: &str) -> Result<Login, OpenError> {
+fn parse_login(login: &str) -> Result<LoginParts, RedisOpenError> {
     let filled = |text: String| Some(text).filter(|text| !text.is_empty());
     match login.split_once(':') {
         Some((user, password)) => Ok((filled(unescape(user)?), filled(unescape(password)?))),
@@ -298,25 +303,25 @@ fn parse_login(login: &str) -> Result<Login, OpenError> {
     }
 }
 
-fn parse_path(shape: &Shape, path: &str) -> Result<Shape, OpenError> {
+fn parse_path(topology: &ServerTopology, path: &str) -> Result<ServerTopology, RedisOpenError> {
     let db = |text: &str| match text {
         "" => Ok(0),
         text => text
             .parse::<u16>()
             .map(i64::from)
-            .map_err(|_| OpenError::Path),
+            .map_err(|_| RedisOpenError::Path),
     };
-    match shape {
-        Shape::Server { .. } => Ok(Shape::Server { db: db(path)? }),
-        Shape::Cluster if path.is_empty() => Ok(Shape::Cluster),
-        Shape::Cluster => Err(OpenError::Path),
-        Shape::Sentinel { .. } => {
+    match topology {
+        ServerTopology::Server { .. } => Ok(ServerTopology::Server { db: db(path)? }),
+        ServerTopology::Cluster if path.is_empty() => Ok(ServerTopology::Cluster),
+        ServerTopology::Cluster => Err(RedisOpenError::Path),
+        ServerTopology::Sentinel { .. } => {
             let (master, number) = path.split_once('/').unwrap_or((path, ""));
             let master = unescape(master)?;
             if master.is_empty() {
-                Err(OpenError::Path)
+                Err(RedisOpenError::Path)
             } else {
-                Ok(Shape::Sentinel {
+                Ok(ServerTopology::Sentinel {
                     master,
                     db: db(number)?,
                 })
@@ -325,8 +330,11 @@ fn parse_path(shape: &Shape, path: &str) -> Result<Shape, OpenError> {
     }
 }
 
-fn parse_hosts(hosts: &str, shape: &Shape) -> Result<Vec<(String, u16)>, OpenError> {
-    let port = if matches!(shape, Shape::Sentinel { .. }) {
+fn parse_hosts(
+    hosts: &str,
+    topology: &ServerTopology,
+) -> Result<Vec<(String, u16)>, RedisOpenError> {
+    let port = if matches!(topology, ServerTopology::Sentinel { .. }) {
         SENTINEL_PORT
     } else {
         PORT
@@ -335,42 +343,44 @@ fn parse_hosts(hosts: &str, shape: &Shape) -> Result<Vec<(String, u16)>, OpenErr
         .split(',')
         .map(|host| parse_host(host, port))
         .collect::<Result<_, _>>()?;
-    if hosts.len() > 1 && matches!(shape, Shape::Server { .. }) {
-        Err(OpenError::Hosts)
+    if hosts.len() > 1 && matches!(topology, ServerTopology::Server { .. }) {
+        Err(RedisOpenError::Hosts)
     } else {
         Ok(hosts)
     }
 }
 
-fn parse_host(text: &str, usual: u16) -> Result<(String, u16), OpenError> {
+fn parse_host(text: &str, usual: u16) -> Result<(String, u16), RedisOpenError> {
     let bracketed = text
         .strip_prefix('[')
-        .map(|rest| rest.split_once(']').ok_or(OpenError::Hosts));
+        .map(|rest| rest.split_once(']').ok_or(RedisOpenError::Hosts));
     let (host, port) = match bracketed.transpose()? {
         Some((host, port)) => (host, port.strip_prefix(':')),
         None => text
             .split_once(':')
             .map_or((text, None), |(host, port)| (host, Some(port))),
     };
-    let port = port.map_or(Ok(usual), |port| port.parse().map_err(|_| OpenError::Hosts))?;
+    let port = port.map_or(Ok(usual), |port| {
+        port.parse().map_err(|_| RedisOpenError::Hosts)
+    })?;
     if host.is_empty() || port == 0 {
-        Err(OpenError::Hosts)
+        Err(RedisOpenError::Hosts)
     } else {
         Ok((host.to_owned(), port))
     }
 }
 
-fn checked_prefix(prefix: &str) -> Result<String, OpenError> {
+fn checked_prefix(prefix: &str) -> Result<String, RedisOpenError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let fits = (1..=PREFIX_CHARS_MAX).contains(&prefix.len()) && prefix.bytes().all(allowed);
     if fits {
         Ok(prefix.to_owned())
     } else {
-        Err(OpenError::Prefix)
+        Err(RedisOpenError::Prefix)
     }
 }
 
-fn unescape(text: &str) -> Result<String, OpenError> {
+fn unescape(text: &str) -> Result<String, RedisOpenError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -381,11 +391,11 @@ fn unescape(text: &str) -> Result<String, OpenError> {
         let mut digit = || {
             rest.next()
                 .and_then(|digit| char::from(digit).to_digit(16))
-                .ok_or(OpenError::Escape)
+                .ok_or(RedisOpenError::Escape)
         };
         bytes.push((digit()? * 16 + digit()?) as u8);
     }
-    String::from_utf8(bytes).map_err(|_| OpenError::Escape)
+    String::from_utf8(bytes).map_err(|_| RedisOpenError::Escape)
 }
 
 #[cfg(test)]

@@ -1,34 +1,38 @@
 //! From waiting to ready. Which jobs are due is seen over all queues; each queue then moves its
 //! own.
 
-use crate::base::{Base, readable};
-use crate::keys::Part;
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
 use crate::record::{sortable, state_letter, unsorted};
 use crate::reply;
 use crate::script::PROMOTE;
 use backstop_core::limits::PROMOTE_MAX;
-use backstop_core::port::{Answer, Promoted};
-use backstop_core::{QueueName, State, Time};
+use backstop_core::port::{PromoteResult, StoreResult};
+use backstop_core::{JobState, QueueName, Time};
 use redis::{Cmd, Value};
 use std::collections::BTreeMap;
 
 const DOING: &str = "promoting";
-const WAITING: [(State, Part); 2] = [
-    (State::Scheduled, Part::Scheduled),
-    (State::Retrying, Part::Retrying),
+const WAITING: [(JobState, QueueKey); 2] = [
+    (JobState::Scheduled, QueueKey::Scheduled),
+    (JobState::Retrying, QueueKey::Retrying),
 ];
 
 /// Makes jobs ready whose time has come.
-pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promoted> {
+pub(crate) async fn promote(
+    base: &StoreContext,
+    max: usize,
+    now: Time,
+) -> StoreResult<PromoteResult> {
     let queues = base.queues_known(DOING).await?;
-    let lines: Vec<(&QueueName, State, Part)> = queues
+    let lines: Vec<(&QueueName, JobState, QueueKey)> = queues
         .iter()
         .flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part)))
         .collect();
     let (firsts, unanswered) = first_of_each(base, &lines).await?;
     let is_due = |first: &Option<Time>| first.is_some_and(|at| at <= now);
     if max == 0 || !firsts.iter().any(is_due) {
-        return Ok(Promoted {
+        return Ok(PromoteResult {
             moved: 0,
             next_due: firsts.into_iter().flatten().min(),
             unanswered,
@@ -42,28 +46,28 @@ pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promot
         .collect();
     let moved = promote_from(base, &due, max.min(PROMOTE_MAX), now).await?;
     if moved > 0 {
-        base.bell.ring();
+        base.notifier.notify();
     }
-    let there: Vec<Line<'_>> = lines
+    let there: Vec<WaitingIndex<'_>> = lines
         .into_iter()
         .filter(|(queue, ..)| !unanswered.contains(queue))
         .collect();
     let (firsts, _) = first_of_each(base, &there).await?;
-    Ok(Promoted {
+    Ok(PromoteResult {
         moved,
         next_due: firsts.into_iter().flatten().min(),
         unanswered,
     })
 }
 
-type Line<'a> = (&'a QueueName, State, Part);
+type WaitingIndex<'a> = (&'a QueueName, JobState, QueueKey);
 
 /// When the first job of each line is due, and which queues did not say.
 async fn first_of_each(
-    base: &Base,
-    lines: &[Line<'_>],
-) -> Answer<(Vec<Option<Time>>, Vec<QueueName>)> {
-    let first = |(queue, _, part): &Line<'_>| {
+    base: &StoreContext,
+    lines: &[WaitingIndex<'_>],
+) -> StoreResult<(Vec<Option<Time>>, Vec<QueueName>)> {
+    let first = |(queue, _, part): &WaitingIndex<'_>| {
         let mut command = redis::cmd("ZRANGE");
         command.arg(base.keys.part(queue, *part)).arg(0).arg(0);
         command
@@ -80,10 +84,10 @@ async fn first_of_each(
     let firsts = answers
         .into_iter()
         .map(|answer| answer.map_or(Ok(None), first_time));
-    Ok((firsts.collect::<Answer<_>>()?, unanswered))
+    Ok((firsts.collect::<StoreResult<_>>()?, unanswered))
 }
 
-fn first_time(answer: Value) -> Answer<Option<Time>> {
+fn first_time(answer: Value) -> StoreResult<Option<Time>> {
     let members = readable(DOING, reply::all_bytes(answer))?;
     let Some(member) = members.first() else {
         return Ok(None);
@@ -92,7 +96,12 @@ fn first_time(answer: Value) -> Answer<Option<Time>> {
     readable(DOING, micros).map(|micros| Some(Time::from_micros(micros)))
 }
 
-async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) -> Answer<usize> {
+async fn promote_from(
+    base: &StoreContext,
+    lines: &[WaitingIndex<'_>],
+    max: usize,
+    now: Time,
+) -> StoreResult<usize> {
     let due = base
         .ask_apart(
             DOING,
@@ -132,7 +141,7 @@ async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) ->
 }
 
 /// The members of a line that are due, at most so many.
-fn due_in(base: &Base, (queue, _, part): &Line<'_>, max: usize, now: Time) -> Cmd {
+fn due_in(base: &StoreContext, (queue, _, part): &WaitingIndex<'_>, max: usize, now: Time) -> Cmd {
     let mut not_yet = b"(".to_vec();
     not_yet.extend(sortable(now.as_micros().saturating_add(1)));
     let mut command = redis::cmd("ZRANGEBYLEX");

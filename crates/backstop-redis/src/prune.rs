@@ -1,14 +1,14 @@
 //! Ended jobs whose time is over.
 
-use crate::base::{Base, readable};
+use crate::context::{StoreContext, readable};
 use crate::moves::sweep;
 use crate::record::sortable;
-use crate::repair::repair_what_disagrees;
+use crate::repair::repair_mismatches;
 use crate::reply;
 use crate::script::{FORGET, PRUNE, ScriptCall};
 use crate::workers::forget_silent;
 use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR};
-use backstop_core::port::{Answer, Pruned, Retention, Shelf};
+use backstop_core::port::{PruneRequest, PruneResult, Retention, StoreResult};
 use backstop_core::{QueueName, Span, Time};
 use redis::Value;
 
@@ -18,13 +18,13 @@ const DOING: &str = "pruning";
 /// first. Looks after the rest when it is through with all queues: this is what a keeper calls now
 /// and then. Answers also the queue after which to go on.
 pub(crate) async fn prune(
-    base: &Base,
-    retention: &Retention,
+    base: &StoreContext,
+    retention: &PruneRequest,
     after: Option<QueueName>,
     now: Time,
-) -> Answer<(Pruned, Option<QueueName>)> {
+) -> StoreResult<(PruneResult, Option<QueueName>)> {
     let max = retention.max.min(PRUNE_MAX);
-    let (mut pruned, mut room, mut keys_room) = (Pruned::default(), max, max);
+    let (mut pruned, mut room, mut keys_room) = (PruneResult::default(), max, max);
     let mut queues = base.queues(DOING).await?;
     queues.retain(|queue| after.as_ref().is_none_or(|after| queue > after));
     let is_end = queues.len() <= PRUNE_QUEUES_MAX;
@@ -35,7 +35,7 @@ pub(crate) async fn prune(
             .arg(now.as_micros())
             .arg(room)
             .arg(keys_room);
-        let call = match retention.shelf(queue) {
+        let call = match retention.retention_for(queue) {
             Some(shelf) => with_shelf(call, &shelf, now),
             None => call,
         };
@@ -53,7 +53,7 @@ pub(crate) async fn prune(
     sweep(base, DOING, &queues).await?;
     if is_end {
         forget_silent(base, now).await?;
-        repair_what_disagrees(base).await?;
+        repair_mismatches(base).await?;
     }
     // What did not fit is looked at again.
     let next = if pruned.more {
@@ -68,7 +68,7 @@ pub(crate) async fn prune(
 /// Forgets a queue that has been empty for long, with its totals. It leaves the registry first:
 /// whoever pushes to it before its keys are gone keeps them, and then it is entered again; whoever
 /// pushes after that is told that the queue is new, and enters it.
-async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
+async fn forget(base: &StoreContext, queue: &QueueName, now: Time) -> StoreResult<()> {
     base.registry
         .leave(&base.link, &base.keys, DOING, queue)
         .await?;
@@ -83,7 +83,7 @@ async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
     gone.map(drop)
 }
 
-fn with_shelf(mut call: ScriptCall, shelf: &Shelf, now: Time) -> ScriptCall {
+fn with_shelf(mut call: ScriptCall, shelf: &Retention, now: Time) -> ScriptCall {
     let done_max = shelf.done_max.to_string();
     let kept: [(Span, &str); 3] = [
         (shelf.done_for, &done_max),
@@ -100,7 +100,7 @@ fn with_shelf(mut call: ScriptCall, shelf: &Shelf, now: Time) -> ScriptCall {
 }
 
 /// What one queue removed.
-struct Removed {
+struct QueuePruneResult {
     done: usize,
     cancelled: usize,
     dead: usize,
@@ -110,14 +110,14 @@ struct Removed {
     is_unused: bool,
 }
 
-fn read(answer: Value) -> Option<Removed> {
+fn read(answer: Value) -> Option<QueuePruneResult> {
     let mut numbers = reply::list(answer)?.into_iter().map(reply::whole);
     let mut number = || usize::try_from(numbers.next()??).ok();
     let (done, cancelled, dead) = (number()?, number()?, number()?);
     let more_jobs = number()? > 0;
     let keys = number()?;
     let more = more_jobs || number()? > 0;
-    Some(Removed {
+    Some(QueuePruneResult {
         done,
         cancelled,
         dead,

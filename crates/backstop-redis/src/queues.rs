@@ -1,12 +1,12 @@
 //! Queues as an operator sees them, their gates and their bounds.
 
-use crate::base::{Base, readable};
-use crate::keys::Part;
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
 use crate::record::unsorted;
 use crate::reply;
 use crate::script::STATUS;
-use backstop_core::port::{Answer, Counts, Gate, QueueStatus, Totals};
-use backstop_core::{Bounds, QueueName, State, Time};
+use backstop_core::port::{QueueState, QueueStatus, QueueTotals, StateCounts, StoreResult};
+use backstop_core::{JobState, QueueBounds, QueueName, Time};
 use redis::Value;
 
 const DOING: &str = "listing queues";
@@ -14,7 +14,7 @@ const PAUSED: &str = "paused";
 const OPEN: &str = "open";
 
 /// All queues, by name.
-pub(crate) async fn queues(base: &Base) -> Answer<Vec<QueueStatus>> {
+pub(crate) async fn queues(base: &StoreContext) -> StoreResult<Vec<QueueStatus>> {
     let names = base.queues(DOING).await?;
     let calls = names
         .iter()
@@ -28,23 +28,35 @@ pub(crate) async fn queues(base: &Base) -> Answer<Vec<QueueStatus>> {
 }
 
 /// Opens or pauses a queue.
-pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answer<()> {
+pub(crate) async fn set_gate(
+    base: &StoreContext,
+    queue: &QueueName,
+    gate: QueueState,
+) -> StoreResult<()> {
     let doing = "pausing or resuming a queue";
     base.register(doing, &[queue]).await?;
-    let word = if gate == Gate::Paused { PAUSED } else { OPEN };
+    let word = if gate == QueueState::Paused {
+        PAUSED
+    } else {
+        OPEN
+    };
     let mut command = redis::cmd("HSET");
     command
-        .arg(base.keys.part(queue, Part::Meta))
+        .arg(base.keys.part(queue, QueueKey::Meta))
         .arg("gate")
         .arg(word);
     base.link.ask(doing, &command).await?;
-    base.bell.ring();
+    base.notifier.notify();
     // Again: see `intake.rs`.
     base.register(doing, &[queue]).await
 }
 
 /// Sets how much a queue holds.
-pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -> Answer<()> {
+pub(crate) async fn set_bounds(
+    base: &StoreContext,
+    queue: &QueueName,
+    bounds: QueueBounds,
+) -> StoreResult<()> {
     let doing = "bounding a queue";
     base.register(doing, &[queue]).await?;
     let max_size = bounds
@@ -52,7 +64,7 @@ pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -
         .map_or_else(String::new, |max| max.to_string());
     let mut command = redis::cmd("HSET");
     command
-        .arg(base.keys.part(queue, Part::Meta))
+        .arg(base.keys.part(queue, QueueKey::Meta))
         .arg("max_size")
         .arg(max_size);
     command
@@ -67,17 +79,17 @@ pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -
 
 /// Marks queues as configured: they have a word for what happens when they are full. Bounds that
 /// somebody set stay.
-pub(crate) async fn declare(base: &Base, queues: &[QueueName]) -> Answer<()> {
+pub(crate) async fn declare(base: &StoreContext, queues: &[QueueName]) -> StoreResult<()> {
     if queues.is_empty() {
         return Ok(());
     }
     let doing = "declaring queues";
     let names: Vec<&QueueName> = queues.iter().collect();
     base.register(doing, &names).await?;
-    let overflow = Bounds::default().overflow;
+    let overflow = QueueBounds::default().overflow;
     let declare = |queue: &QueueName| {
         let mut command = redis::cmd("HSETNX");
-        command.arg(base.keys.part(queue, Part::Meta));
+        command.arg(base.keys.part(queue, QueueKey::Meta));
         command.arg("overflow").arg(overflow.as_str());
         command
     };
@@ -89,7 +101,7 @@ pub(crate) async fn declare(base: &Base, queues: &[QueueName]) -> Answer<()> {
 
 /// The status of an answer; nothing for a name that was registered and whose queue never came to
 /// be.
-fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
+fn status(name: &QueueName, answer: Value) -> StoreResult<Option<QueueStatus>> {
     let parts = readable(DOING, reply::list(answer))?;
     if parts.is_empty() {
         return Ok(None);
@@ -100,9 +112,9 @@ fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
 fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
     let mut parts = parts.into_iter();
     let gate = if reply::text(parts.next()?)? == PAUSED {
-        Gate::Paused
+        QueueState::Paused
     } else {
-        Gate::Open
+        QueueState::Active
     };
     let mut number = || {
         parts
@@ -110,14 +122,14 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
             .and_then(reply::whole)
             .and_then(|number| u64::try_from(number).ok())
     };
-    let totals = Totals {
+    let totals = QueueTotals {
         enqueued: number()?,
         done: number()?,
         dead: number()?,
         cancelled: number()?,
     };
-    let mut counts = Counts::default();
-    for state in State::ALL {
+    let mut counts = StateCounts::default();
+    for state in JobState::ALL {
         *counts.of_mut(state) = number()?;
     }
     let mut bound = || reply::text(parts.next()?);
@@ -129,7 +141,7 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
         .map(Time::from_micros);
     Some(QueueStatus {
         name: name.clone(),
-        gate,
+        state: gate,
         counts,
         totals,
         next_ready,
@@ -138,9 +150,9 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
 }
 
 /// Bounds as they were set; what nobody set is as usual.
-fn bounds(max_size: &str, overflow: &str, dead_max: &str) -> Option<Bounds> {
-    let usual = Bounds::default();
-    Some(Bounds {
+fn bounds(max_size: &str, overflow: &str, dead_max: &str) -> Option<QueueBounds> {
+    let usual = QueueBounds::default();
+    Some(QueueBounds {
         max_size: if max_size.is_empty() {
             None
         } else {

@@ -1,15 +1,15 @@
 //! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in
 //! place.
 
-use backstop_core::failure::History;
+use backstop_core::failure::FailureHistory;
 use backstop_core::job::Claimant;
-use backstop_core::port::Burial;
-use backstop_core::terms::Terms;
+use backstop_core::job_options::JobOptions;
+use backstop_core::port::NewDeadLetter;
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Reason;
+use backstop_core::verdict::EndReason;
 use backstop_core::{
-    Fingerprint, Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority,
-    QueueName, State, Time,
+    Fingerprint, Job, JobId, JobState, Kind, Lease, LeaseNumber, LeasedRun, NewJob, Payload,
+    Priority, QueueName, Time,
 };
 use std::ops::Range;
 
@@ -75,45 +75,46 @@ pub(crate) fn id_of(bytes: &[u8]) -> Option<JobId> {
 }
 
 /// The letter of a state in records and scripts.
-pub(crate) const fn state_letter(state: State) -> u8 {
+pub(crate) const fn state_letter(state: JobState) -> u8 {
     b'0' + state as u8
 }
 
 /// The state of a letter.
-pub(crate) fn state_of(letter: u8) -> Option<State> {
-    State::ALL
+pub(crate) fn state_of(letter: u8) -> Option<JobState> {
+    JobState::ALL
         .get(usize::from(letter.checked_sub(b'0')?))
         .copied()
 }
 
 /// The letter of a reason in records and scripts.
-pub(crate) fn reason_letter(reason: Option<Reason>) -> u8 {
-    let position = reason.and_then(|reason| Reason::ALL.iter().position(|known| *known == reason));
+pub(crate) fn reason_letter(reason: Option<EndReason>) -> u8 {
+    let position =
+        reason.and_then(|reason| EndReason::ALL.iter().position(|known| *known == reason));
     position.map_or(b'0', |position| b'1' + position as u8)
 }
 
 /// The reason of a letter.
-pub(crate) fn reason_of(letter: u8) -> Option<Reason> {
-    Reason::ALL
+pub(crate) fn reason_of(letter: u8) -> Option<EndReason> {
+    EndReason::ALL
         .get(usize::from(letter.checked_sub(b'1')?))
         .copied()
 }
 
 /// A job that comes in, as bytes.
-pub(crate) struct Packed {
+pub(crate) struct PackedJob {
     pub(crate) record: Vec<u8>,
     /// Empty if the record has it.
     pub(crate) payload: Vec<u8>,
 }
 
 /// A job that comes in.
-pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Packed {
+pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> PackedJob {
     let (mut record, mut payload) = (pack_record(job, arrival, now), pack_payload(job));
     if job.unique.is_none() && payload.len() <= PAYLOAD_WITHIN_MAX {
         record[35] += WITH_PAYLOAD;
         record.append(&mut payload);
     }
-    Packed { record, payload }
+    PackedJob { record, payload }
 }
 
 fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
@@ -147,19 +148,19 @@ fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
 }
 
 /// A job that comes in dead.
-pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Packed {
-    let Packed {
+pub(crate) fn pack_burial(burial: &NewDeadLetter, arrival: i64) -> PackedJob {
+    let PackedJob {
         record: mut bytes,
         payload,
     } = pack(&burial.job, arrival, burial.inserted_at);
-    bytes[0] = state_letter(State::Dead);
+    bytes[0] = state_letter(JobState::Dead);
     bytes[1..9].copy_from_slice(&sortable(burial.finished_at.as_micros()));
     bytes[18] = reason_letter(Some(burial.reason));
     bytes[19..23].copy_from_slice(&burial.attempts.to_be_bytes());
     bytes[23..27].copy_from_slice(&burial.lost_leases.to_be_bytes());
     bytes[35] += u8::from(burial.history.as_bytes().is_some());
     bytes[53..57].copy_from_slice(&burial.requeues.to_be_bytes());
-    Packed {
+    PackedJob {
         record: bytes,
         payload,
     }
@@ -180,7 +181,7 @@ pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
 /// The payload with what the job carries beside it at the end. The last four bytes say how long
 /// that is.
 fn pack_payload(job: &NewJob) -> Vec<u8> {
-    let terms = Terms::of(job);
+    let terms = JobOptions::of(job);
     let terms = terms.as_bytes().unwrap_or_default();
     let mut bytes = Vec::with_capacity(job.payload.len() + terms.len() + 4);
     bytes.extend(job.payload.as_bytes());
@@ -192,20 +193,20 @@ fn pack_payload(job: &NewJob) -> Vec<u8> {
 /// What stands for a payload that was lost: empty, and with nothing beside it.
 const NO_PAYLOAD: [u8; 4] = [0; 4];
 
-fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, Terms)> {
+fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, JobOptions)> {
     let mut bytes = bytes.unwrap_or_else(|| NO_PAYLOAD.to_vec());
     let at = bytes.len().checked_sub(4)?;
     let length = u32::from_be_bytes(bytes[at..].try_into().ok()?) as usize;
     let terms_at = at.checked_sub(length)?;
     let terms = (length > 0).then(|| bytes[terms_at..at].to_vec());
     bytes.truncate(terms_at);
-    Some((Payload::stored(bytes), Terms::stored(terms)))
+    Some((Payload::from_stored(bytes), JobOptions::from_stored(terms)))
 }
 
 /// A record that was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
-    state: State,
+pub(crate) struct RedisJobRecord {
+    state: JobState,
     priority: Priority,
     attempts: u32,
     lost_leases: u32,
@@ -213,14 +214,14 @@ pub(crate) struct Record {
     run_at: Time,
     inserted_at: Time,
     finished_at: Option<Time>,
-    reason: Option<Reason>,
+    reason: Option<EndReason>,
     kind: Kind,
     unique_key: Option<UniqueKey>,
     /// Unless it stands apart.
     payload: Option<Vec<u8>>,
 }
 
-impl Record {
+impl RedisJobRecord {
     /// The record of these bytes; `None` if they are none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| Some(Time::from_micros(unsorted(bytes.get(range)?)?));
@@ -259,9 +260,9 @@ impl Record {
         lease: Lease,
         apart: Option<Vec<u8>>,
         history: Option<Vec<u8>>,
-    ) -> Option<Leased> {
+    ) -> Option<LeasedRun> {
         let (payload, terms) = unpack_payload(self.payload.or(apart))?;
-        Some(Leased {
+        Some(LeasedRun {
             lease,
             kind: self.kind,
             payload,
@@ -270,8 +271,8 @@ impl Record {
             lost_leases: self.lost_leases,
             inserted_at: self.inserted_at,
             run_at: self.run_at,
-            terms,
-            history: History::stored(history),
+            options: terms,
+            history: FailureHistory::from_stored(history),
         })
     }
 
@@ -286,7 +287,7 @@ impl Record {
     ) -> Option<Job> {
         let (payload, terms) = unpack_payload(self.payload.or(apart))?;
         let state = if held_by.is_some() {
-            State::Running
+            JobState::Running
         } else {
             self.state
         };
@@ -297,15 +298,15 @@ impl Record {
             state,
             payload,
             priority: self.priority,
-            attempt: self.attempts + u32::from(state == State::Running),
+            attempt: self.attempts + u32::from(state == JobState::Running),
             lost_leases: self.lost_leases,
             requeues: self.requeues,
             run_at: self.run_at,
             inserted_at: self.inserted_at,
             finished_at: self.finished_at,
             unique_key: self.unique_key,
-            terms,
-            history: History::stored(history),
+            options: terms,
+            history: FailureHistory::from_stored(history),
             reason: self.reason,
             held_by,
         })

@@ -5,9 +5,9 @@
 //! may keep on another master, and whatever was changed by hand. A pass goes in small steps, each a
 //! script that may be repeated and that other calls may come between.
 
-use crate::base::{Base, readable};
 use crate::cells;
-use crate::keys::Part;
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
 use crate::link::machine_micros;
 use crate::moves::finish;
 use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
@@ -16,9 +16,9 @@ use crate::script::{
     DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, RECOUNT, TALLY,
 };
 use crate::streams;
-use backstop_core::failure::History;
-use backstop_core::port::Answer;
-use backstop_core::{Fingerprint, JobId, QueueName, State};
+use backstop_core::failure::FailureHistory;
+use backstop_core::port::StoreResult;
+use backstop_core::{Fingerprint, JobId, JobState, QueueName};
 use redis::{Cmd, Value};
 
 pub(crate) const DOING: &str = "repairing";
@@ -30,7 +30,7 @@ const DISSOLVED_AT_ONCE: usize = 5_000;
 const SEARCH_STEP: usize = 1_000;
 
 /// A whole pass: all queues and streams there are, known or not, and everything in them.
-pub(crate) async fn repair_all(base: &Base) -> Answer<usize> {
+pub(crate) async fn repair_all(base: &StoreContext) -> StoreResult<usize> {
     let mut mended =
         find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
     for queue in base.queues(DOING).await? {
@@ -40,20 +40,20 @@ pub(crate) async fn repair_all(base: &Base) -> Answer<usize> {
 }
 
 /// Finds queues and streams that nobody knows, and repairs those whose parts do not agree.
-pub(crate) async fn repair_what_is_wrong(base: &Base) -> Answer<()> {
+pub(crate) async fn repair_damage(base: &StoreContext) -> StoreResult<()> {
     find_queues(base).await?;
     streams::find_streams(base).await?;
-    repair_what_disagrees(base).await
+    repair_mismatches(base).await
 }
 
 /// Repairs the queues and streams whose parts do not agree; to find them costs a few lengths each.
 /// Finishes moves that somebody began.
-pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
+pub(crate) async fn repair_mismatches(base: &StoreContext) -> StoreResult<()> {
     cells::mend(base, DOING).await?;
-    streams::mend_what_disagrees(base).await?;
+    streams::repair_mismatches(base).await?;
     for tally in tallies(base, DOING).await? {
         if tally.moving > 0 {
-            Step {
+            QueueRepair {
                 base,
                 queue: &tally.queue,
             }
@@ -69,7 +69,7 @@ pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
 }
 
 /// How many of what a queue has.
-pub(crate) struct Tally {
+pub(crate) struct QueueTally {
     pub(crate) queue: QueueName,
     pub(crate) records: i64,
     payloads: [i64; 2],
@@ -80,7 +80,7 @@ pub(crate) struct Tally {
     moving: i64,
 }
 
-impl Tally {
+impl QueueTally {
     /// Whether every job has its payload and one place, every claim all its parts, and every death
     /// its group.
     pub(crate) fn agrees(&self) -> bool {
@@ -94,7 +94,10 @@ impl Tally {
 }
 
 /// The tallies of all queues.
-pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tally>> {
+pub(crate) async fn tallies(
+    base: &StoreContext,
+    doing: &'static str,
+) -> StoreResult<Vec<QueueTally>> {
     let queues = base.queues(doing).await?;
     let calls = queues
         .iter()
@@ -111,7 +114,7 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
         let (claims, others) = others.split_first_chunk::<4>()?;
         let (deaths, others) = others.split_first_chunk::<3>()?;
         let [records, ordered, placed] = *jobs;
-        Some(Tally {
+        Some(QueueTally {
             queue,
             records,
             payloads: *payloads,
@@ -126,7 +129,7 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
 }
 
 /// Registers queues that are there and not known; tells how many.
-async fn find_queues(base: &Base) -> Answer<usize> {
+async fn find_queues(base: &StoreContext) -> StoreResult<usize> {
     let keys = find_keys(base, &base.keys.any_queue()).await?;
     let mut found: Vec<QueueName> = keys
         .iter()
@@ -142,7 +145,7 @@ async fn find_queues(base: &Base) -> Answer<usize> {
 }
 
 /// The keys on all masters that fit a pattern.
-pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>> {
+pub(crate) async fn find_keys(base: &StoreContext, pattern: &str) -> StoreResult<Vec<String>> {
     let nodes = base.link.ask_masters(DOING, &redis::cmd("PING")).await?;
     let mut found = Vec::new();
     for (node, _) in nodes {
@@ -172,40 +175,40 @@ pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>>
 }
 
 /// Puts right what is wrong in a queue; tells how much.
-async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
-    let step = Step { base, queue };
+async fn repair(base: &StoreContext, queue: &QueueName) -> StoreResult<usize> {
+    let step = QueueRepair { base, queue };
     dissolve_runs(base, DOING, queue).await?;
     // Leases first: a job is ready again, not lost, if its claim is gone.
-    let mut mended = step.strays(Part::Leases, b"L").await?;
+    let mut mended = step.strays(QueueKey::Leases, b"L").await?;
     mended += step.claims().await?;
     mended += step.jobs().await?;
-    for state in State::ALL
+    for state in JobState::ALL
         .into_iter()
-        .filter(|state| *state != State::Running)
+        .filter(|state| *state != JobState::Running)
     {
         mended += step
-            .strays(crate::lines::part_of(state), &[state_letter(state)])
+            .strays(crate::state_index::part_of(state), &[state_letter(state)])
             .await?;
     }
-    mended += step.strays(Part::Order, b"O").await?;
-    mended += step.strays(Part::Payloads, b"P").await?;
-    mended += step.strays(Part::Ends, b"E").await?;
-    mended += step.strays(Part::Histories, b"H").await?;
+    mended += step.strays(QueueKey::Order, b"O").await?;
+    mended += step.strays(QueueKey::Payloads, b"P").await?;
+    mended += step.strays(QueueKey::Ends, b"E").await?;
+    mended += step.strays(QueueKey::Histories, b"H").await?;
     mended += step.deaths().await?;
-    mended += step.strays(Part::Deaths, b"F").await?;
-    mended += step.strays(Part::Groups, b"G").await?;
-    mended += step.strays(Part::Moving, b"W").await?;
-    mended += step.strays(Part::Moved, b"V").await?;
+    mended += step.strays(QueueKey::Deaths, b"F").await?;
+    mended += step.strays(QueueKey::Groups, b"G").await?;
+    mended += step.strays(QueueKey::Moving, b"W").await?;
+    mended += step.strays(QueueKey::Moved, b"V").await?;
     mended += step.payloads().await?;
     Ok(mended + step.moves().await?)
 }
 
 /// Makes every ready job a member of the line by itself, so that it can be looked for there.
 pub(crate) async fn dissolve_runs(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     queue: &QueueName,
-) -> Answer<()> {
+) -> StoreResult<()> {
     while base
         .link
         .run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE))
@@ -216,24 +219,24 @@ pub(crate) async fn dissolve_runs(
 }
 
 /// A pass through one queue, step by step.
-struct Step<'a> {
-    base: &'a Base,
+struct QueueRepair<'a> {
+    base: &'a StoreContext,
     queue: &'a QueueName,
 }
 
-impl Step<'_> {
+impl QueueRepair<'_> {
     /// Puts every job into its lines.
-    async fn jobs(&self) -> Answer<usize> {
+    async fn jobs(&self) -> StoreResult<usize> {
         let head = || {
             let mut call = self.base.script(&MEND_JOBS, self.queue);
             call.push(machine_micros().to_string().as_bytes());
             call
         };
-        self.each(Part::Records, head).await
+        self.each(QueueKey::Records, head).await
     }
 
     /// Removes from a line what does not belong there.
-    async fn strays(&self, part: Part, which: &[u8]) -> Answer<usize> {
+    async fn strays(&self, part: QueueKey, which: &[u8]) -> StoreResult<usize> {
         let head = || {
             let mut call = self.base.script(&MEND_LINE, self.queue);
             call.push(which);
@@ -243,9 +246,14 @@ impl Step<'_> {
     }
 
     /// Counts anew what claims hold.
-    async fn claims(&self) -> Answer<usize> {
+    async fn claims(&self) -> StoreResult<usize> {
         let mut mended = 0;
-        for part in [Part::Held, Part::Terms, Part::Claims, Part::Left] {
+        for part in [
+            QueueKey::Held,
+            QueueKey::Terms,
+            QueueKey::Claims,
+            QueueKey::Left,
+        ] {
             mended += self
                 .each(part, || self.base.script(&MEND_CLAIMS, self.queue))
                 .await?;
@@ -254,7 +262,7 @@ impl Step<'_> {
     }
 
     /// Counts the payloads that stand apart; tells by how many they were miscounted.
-    async fn payloads(&self) -> Answer<usize> {
+    async fn payloads(&self) -> StoreResult<usize> {
         let answer = self
             .base
             .link
@@ -265,10 +273,10 @@ impl Step<'_> {
 
     /// Puts every dead job into its group. What it died of, if that is not known, is told by its
     /// history.
-    async fn deaths(&self) -> Answer<usize> {
+    async fn deaths(&self) -> StoreResult<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
-            let (next, members) = self.names(Part::Dead, &cursor).await?;
+            let (next, members) = self.names(QueueKey::Dead, &cursor).await?;
             let mut call = self.base.script(&MEND_DEATHS, self.queue);
             for member in &members {
                 call.push(member);
@@ -295,10 +303,10 @@ impl Step<'_> {
     }
 
     /// Finishes the moves of jobs that are on their way to another queue; tells how many.
-    async fn moves(&self) -> Answer<usize> {
+    async fn moves(&self) -> StoreResult<usize> {
         let (mut cursor, mut moved) = ("0".to_owned(), 0);
         loop {
-            let (next, ids) = self.names(Part::Moving, &cursor).await?;
+            let (next, ids) = self.names(QueueKey::Moving, &cursor).await?;
             let ids: Vec<JobId> = ids.iter().filter_map(|id| id_of(id)).collect();
             moved += finish(self.base, DOING, self.queue, &ids).await?.len();
             cursor = next;
@@ -311,9 +319,9 @@ impl Step<'_> {
     /// Hands all names in a part to a script, a few at a time.
     async fn each(
         &self,
-        part: Part,
+        part: QueueKey,
         head: impl Fn() -> crate::script::ScriptCall,
-    ) -> Answer<usize> {
+    ) -> StoreResult<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
             let (next, names) = self.names(part, &cursor).await?;
@@ -331,7 +339,7 @@ impl Step<'_> {
     }
 
     /// The next names in a part, and where to go on.
-    async fn names(&self, part: Part, cursor: &str) -> Answer<(String, Vec<Vec<u8>>)> {
+    async fn names(&self, part: QueueKey, cursor: &str) -> StoreResult<(String, Vec<Vec<u8>>)> {
         let scan = self.scan(part, cursor);
         let (next, found) = readable(
             DOING,
@@ -340,25 +348,25 @@ impl Step<'_> {
         Ok((next, found.into_iter().step_by(2).collect()))
     }
 
-    fn scan(&self, part: Part, cursor: &str) -> Cmd {
+    fn scan(&self, part: QueueKey, cursor: &str) -> Cmd {
         let verb = match part {
-            Part::Order
-            | Part::Ready
-            | Part::Scheduled
-            | Part::Retrying
-            | Part::Done
-            | Part::Dead
-            | Part::Cancelled
-            | Part::Groups
-            | Part::Terms
-            | Part::Lapses => "ZSCAN",
+            QueueKey::Order
+            | QueueKey::Ready
+            | QueueKey::Scheduled
+            | QueueKey::Retrying
+            | QueueKey::Done
+            | QueueKey::Dead
+            | QueueKey::Cancelled
+            | QueueKey::Groups
+            | QueueKey::Terms
+            | QueueKey::Lapses => "ZSCAN",
             _ => "HSCAN",
         };
         let count = match part {
             // Payloads come with their names, and may be large.
-            Part::Payloads => STEP / 10,
+            QueueKey::Payloads => STEP / 10,
             // A claim may hold thousands of jobs, and all of them are looked at.
-            Part::Claims | Part::Held | Part::Terms | Part::Left => STEP / 20,
+            QueueKey::Claims | QueueKey::Held | QueueKey::Terms | QueueKey::Left => STEP / 20,
             _ => STEP,
         };
         let mut command = redis::cmd(verb);
@@ -377,5 +385,8 @@ fn fingerprint(reason: Value, history: Value) -> Option<Fingerprint> {
         .first()
         .and_then(|letter| reason_of(*letter));
     let history = Some(reply::bytes(history)?).filter(|history| !history.is_empty());
-    Some(Fingerprint::of_death(reason, &History::stored(history)))
+    Some(Fingerprint::of_death(
+        reason,
+        &FailureHistory::from_stored(history),
+    ))
 }

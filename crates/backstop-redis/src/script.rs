@@ -1,6 +1,6 @@
 //! Scripts: called by their hash, and sent as a whole to a server that does not know them.
 
-use crate::keys::{Keys, Part, absent_beside};
+use crate::keys::{KeyNames, QueueKey, absent_beside};
 use backstop_core::QueueName;
 use redis::{Cmd, ToRedisArgs};
 use std::sync::LazyLock;
@@ -63,7 +63,7 @@ scripts! {
     SETTLE: "record" "payloads" "places" "unique" "claims" => "settle";
     STATUS: "runs" => "status";
     TALLY: "record" "runs" => "tally";
-    WHEREABOUTS: => "whereabouts";
+    LOCATE: => "whereabouts";
 }
 
 /// Scripts that have keys of their own, and nothing that stands before them.
@@ -126,8 +126,8 @@ impl Script {
     }
 
     /// A call of the script on a queue.
-    pub(crate) fn on(&'static self, keys: &Keys, queue: &QueueName) -> ScriptCall {
-        self.with(&Part::ALL.map(|part| keys.part(queue, part)))
+    pub(crate) fn on(&'static self, keys: &KeyNames, queue: &QueueName) -> ScriptCall {
+        self.with(&QueueKey::ALL.map(|part| keys.part(queue, part)))
     }
 
     /// A call of the script on these keys, which share a tag.

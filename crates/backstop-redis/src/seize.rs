@@ -1,16 +1,16 @@
 //! What dead workers left behind. Which claims expired first is seen over all queues; each queue
 //! then hands over its own.
 
-use crate::base::{Base, readable};
-use crate::claim::{HandedOut, handed_out, holder};
+use crate::claim::{ClaimedRecord, handed_out, holder};
+use crate::context::{StoreContext, readable};
 use crate::record::{number_bytes, number_of};
 use crate::reply;
 use crate::script::{EXPIRED, MOVE_BACK, SEIZE, ScriptCall};
 use crate::workers::seen_of;
-use backstop_core::lease::moved_back;
-use backstop_core::limits::{LEASE_ASKED_MAX, SEIZE_MAX, SET_BACK_MIN};
-use backstop_core::port::{Answer, Seize, Seized, Seizure};
-use backstop_core::verdict::Vanished;
+use backstop_core::lease::end_after_clock_set_back;
+use backstop_core::limits::{LEASE_REQUEST_MAX, SEIZE_MAX, SET_BACK_MIN};
+use backstop_core::port::{SeizeRequest, SeizeResult, SeizedRun, StoreResult};
+use backstop_core::verdict::LostLease;
 use backstop_core::{Lease, QueueName, Time, WorkerName};
 use redis::Value;
 use std::collections::BTreeMap;
@@ -20,10 +20,14 @@ const DOING: &str = "seizing";
 const PLACE_AT: usize = 18;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
-pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizure> {
+pub(crate) async fn seize(
+    base: &StoreContext,
+    seize: &SeizeRequest,
+    now: Time,
+) -> StoreResult<SeizeResult> {
     let mut queues = base.queues_known(DOING).await?;
     queues.retain(|queue| !seize.spared.contains(queue));
-    let far = now.after(LEASE_ASKED_MAX).as_micros();
+    let far = now.after(LEASE_REQUEST_MAX).as_micros();
     let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {
         let call = base.script(&EXPIRED, queue).arg(now.as_micros()).arg(far);
@@ -71,7 +75,7 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
 
 /// A claim whose worker stopped beating, in one queue.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Expired<'a> {
+struct ExpiredQueueClaim<'a> {
     until_micros: i64,
     number: Vec<u8>,
     queue: &'a QueueName,
@@ -79,15 +83,15 @@ struct Expired<'a> {
 }
 
 /// What a look at one queue found.
-struct Found<'a> {
+struct QueueClaims<'a> {
     /// Whether the seizer holds something there already.
     is_open: bool,
-    ahead: Vec<Ahead<'a>>,
-    expired: Vec<Expired<'a>>,
+    ahead: Vec<FutureClaim<'a>>,
+    expired: Vec<ExpiredQueueClaim<'a>>,
 }
 
 /// A claim that ends so far ahead that it may be from before the clock was set back, in one queue.
-struct Ahead<'a> {
+struct FutureClaim<'a> {
     until: Time,
     number: Vec<u8>,
     queue: &'a QueueName,
@@ -96,7 +100,7 @@ struct Ahead<'a> {
 
 /// Gives claims of workers that were not heard of since the clock was set back a new end. With
 /// leases shorter than a minute there are none to ask about, unless it was.
-async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
+async fn move_back(base: &StoreContext, ahead: &[FutureClaim<'_>], now: Time) -> StoreResult<()> {
     if ahead.is_empty() {
         return Ok(());
     }
@@ -105,7 +109,8 @@ async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
     let mut calls = BTreeMap::<&QueueName, ScriptCall>::new();
     for claim in ahead {
         let seen = seen.get(claim.worker.as_str()).copied();
-        let Some(until) = seen.and_then(|seen| moved_back(claim.until, seen, now)) else {
+        let Some(until) = seen.and_then(|seen| end_after_clock_set_back(claim.until, seen, now))
+        else {
             continue;
         };
         let call = calls
@@ -121,13 +126,13 @@ async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
 }
 
 /// From which queue to take how many of which claims.
-type Plan<'a> = BTreeMap<&'a QueueName, Vec<(Vec<u8>, usize)>>;
+type SeizePlan<'a> = BTreeMap<&'a QueueName, Vec<(Vec<u8>, usize)>>;
 
 /// The earliest claims first, and of the last one no more than there is room for. One that holds
 /// nothing is closed by being asked.
-fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
+fn plan(mut expired: Vec<ExpiredQueueClaim<'_>>, max: usize) -> SeizePlan<'_> {
     expired.sort_unstable();
-    let (mut plan, mut room) = (Plan::new(), max);
+    let (mut plan, mut room) = (SeizePlan::new(), max);
     for claim in expired {
         if room == 0 {
             break;
@@ -141,7 +146,12 @@ fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
     plan
 }
 
-async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> Answer<Seizure> {
+async fn take_over(
+    base: &StoreContext,
+    seize: &SeizeRequest,
+    now: Time,
+    plan: &SeizePlan<'_>,
+) -> StoreResult<SeizeResult> {
     let holder = holder(&seize.worker, now, plan.keys().copied());
     let calls = plan.iter().map(|(queue, claims)| {
         let mut call = base
@@ -150,7 +160,7 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
             .arg(&holder)
             .arg(seize.until.as_micros())
             .arg(now.as_micros())
-            .arg(now.after(LEASE_ASKED_MAX).as_micros());
+            .arg(now.after(LEASE_REQUEST_MAX).as_micros());
         for (number, max) in claims {
             call.push(number);
             call.push(max.to_string().as_bytes());
@@ -158,7 +168,7 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
         call
     });
     let answers = base.run_apart(DOING, calls.collect()).await?;
-    let mut seizure = Seizure::default();
+    let mut seizure = SeizeResult::default();
     for ((queue, claims), answer) in plan.iter().zip(answers) {
         let Some(answer) = answer else {
             seizure.more = true;
@@ -173,7 +183,7 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
     Ok(seizure)
 }
 
-fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
+fn read_found(queue: &QueueName, answer: Value) -> Option<QueueClaims<'_>> {
     let mut parts = reply::list(answer)?.into_iter();
     let is_open = reply::whole(parts.next()?)? != 0;
     let mut ahead = Vec::new();
@@ -185,7 +195,7 @@ fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
             .split_once('\n')
             .map(|(_, worker)| worker.to_owned())
             .unwrap_or_default();
-        ahead.push(Ahead {
+        ahead.push(FutureClaim {
             until,
             number,
             queue,
@@ -196,14 +206,14 @@ fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
     while let (Some(number), Some(until), Some(jobs)) = (parts.next(), parts.next(), parts.next()) {
         let jobs = usize::try_from(reply::whole(jobs)?).unwrap_or_default();
         let number = reply::bytes(number)?;
-        expired.push(Expired {
+        expired.push(ExpiredQueueClaim {
             until_micros: reply::whole(until)?,
             number,
             queue,
             jobs,
         });
     }
-    Some(Found {
+    Some(QueueClaims {
         is_open,
         ahead,
         expired,
@@ -211,7 +221,7 @@ fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
 }
 
 /// A job under its new lease; the old one stands behind a bar.
-fn seized_run(run: HandedOut) -> Option<Seized> {
+fn seized_run(run: ClaimedRecord) -> Option<SeizedRun> {
     let lease = run.lease?;
     let behind = lease.get(PLACE_AT..)?;
     let bar = PLACE_AT + behind.iter().position(|byte| *byte == b'|')?;
@@ -222,9 +232,9 @@ fn seized_run(run: HandedOut) -> Option<Seized> {
         number: number_of(number)?,
         ..run.leased.lease.clone()
     };
-    Some(Seized {
+    Some(SeizedRun {
         run: run.leased,
-        vanished: Vanished {
+        vanished: LostLease {
             worker,
             lease: former,
         },

@@ -1,13 +1,13 @@
 //! The end of runs.
 
-use crate::base::{Base, patience, readable};
-use crate::link::Patience;
+use crate::context::{StoreContext, patience, readable};
+use crate::link::CallPatience;
 use crate::record::{fingerprint_bytes, number_bytes, reason_letter, sortable, state_letter};
 use crate::reply;
 use crate::script::SETTLE;
-use backstop_core::bounds::DEAD_MAX_USUAL;
-use backstop_core::port::{Answer, Settled, StoreError};
-use backstop_core::verdict::{Place, Settlement};
+use backstop_core::bounds::DEAD_MAX_DEFAULT;
+use backstop_core::port::{SettleOutcome, StoreError, StoreResult};
+use backstop_core::verdict::{Requeue, Settlement};
 use backstop_core::{Outcome, QueueName, Time};
 use futures_util::future::join_all;
 use redis::Value;
@@ -20,17 +20,17 @@ const AS_IT_IS: u8 = b'0';
 const THIS: u8 = b'1';
 const NONE: u8 = b'2';
 
-type Numbered<'a> = (usize, &'a Settlement);
+type NumberedSettlement<'a> = (usize, &'a Settlement);
 
 /// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is
 /// not lost with one that is gone, or that refuses: told again, the end of a job of which nothing
 /// is kept would be stale.
 pub(crate) async fn settle(
-    base: &Base,
+    base: &StoreContext,
     settlements: &[Settlement],
     now: Time,
-) -> Answer<Vec<Settled>> {
-    let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
+) -> StoreResult<Vec<SettleOutcome>> {
+    let mut queues: BTreeMap<&QueueName, Vec<NumberedSettlement<'_>>> = BTreeMap::new();
     for (at, settlement) in settlements.iter().enumerate() {
         queues
             .entry(&settlement.lease.queue)
@@ -42,9 +42,9 @@ pub(crate) async fn settle(
         .iter()
         .map(|(queue, runs)| settle_in(base, queue, runs, now, patience));
     let parts = join_all(parts).await;
-    let (mut answers, mut failure) = (vec![Settled::Unanswered; settlements.len()], None);
-    for (runs, (said, failed)) in queues.values().zip(parts) {
-        for ((at, _), answer) in runs.iter().zip(said) {
+    let (mut answers, mut failure) = (vec![SettleOutcome::Unanswered; settlements.len()], None);
+    for (runs, (replies, failed)) in queues.values().zip(parts) {
+        for ((at, _), answer) in runs.iter().zip(replies) {
             answers[*at] = answer;
         }
         if let Some(error) = failed {
@@ -53,7 +53,11 @@ pub(crate) async fn settle(
         }
     }
     match failure {
-        Some(error) if answers.iter().all(|answer| *answer == Settled::Unanswered) => {
+        Some(error)
+            if answers
+                .iter()
+                .all(|answer| *answer == SettleOutcome::Unanswered) =>
+        {
             return Err(error);
         }
         Some(error) if !error.is_transient() => {
@@ -65,23 +69,23 @@ pub(crate) async fn settle(
         .iter()
         .any(|settlement| !settlement.outcome.transition(now).state.is_final())
     {
-        base.bell.ring();
+        base.notifier.notify();
     }
     Ok(answers)
 }
 
 /// Ends runs of one queue: what it said of the first of them, and what kept it from saying more.
 async fn settle_in(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
-    runs: &[Numbered<'_>],
+    runs: &[NumberedSettlement<'_>],
     now: Time,
-    patience: Patience,
-) -> (Vec<Settled>, Option<StoreError>) {
+    patience: CallPatience,
+) -> (Vec<SettleOutcome>, Option<StoreError>) {
     let mut answers = Vec::with_capacity(runs.len());
     for slice in runs.chunks(RUNS_AT_ONCE) {
         match settle_slice(base, queue, slice, now, patience).await {
-            Ok(said) => answers.extend(said),
+            Ok(replies) => answers.extend(replies),
             Err(error) => return (answers, Some(error)),
         }
     }
@@ -89,17 +93,17 @@ async fn settle_in(
 }
 
 async fn settle_slice(
-    base: &Base,
+    base: &StoreContext,
     queue: &QueueName,
-    slice: &[Numbered<'_>],
+    slice: &[NumberedSettlement<'_>],
     now: Time,
-    patience: Patience,
-) -> Answer<Vec<Settled>> {
+    patience: CallPatience,
+) -> StoreResult<Vec<SettleOutcome>> {
     let mut call = base.script(&SETTLE, queue).arg(now.as_micros());
     call.push(&sortable(now.as_micros()));
-    call = call.arg(DEAD_MAX_USUAL);
+    call = call.arg(DEAD_MAX_DEFAULT);
     let parts = alike(slice, now);
-    for Alike {
+    for AlikeRuns {
         change,
         number,
         ids,
@@ -111,16 +115,19 @@ async fn settle_slice(
         call.push(ids);
     }
     let answer = base.link.run_within(DOING, &call, patience).await?;
-    let said = readable(DOING, read(answer).filter(|said| said.len() == slice.len()))?;
-    let mut answers = vec![Settled::Stale; slice.len()];
-    for (at, answer) in parts.iter().flat_map(|part| &part.runs).zip(said) {
+    let replies = readable(
+        DOING,
+        read(answer).filter(|replies| replies.len() == slice.len()),
+    )?;
+    let mut answers = vec![SettleOutcome::Stale; slice.len()];
+    for (at, answer) in parts.iter().flat_map(|part| &part.runs).zip(replies) {
         answers[*at] = answer;
     }
     Ok(answers)
 }
 
 /// Runs of one claim that end alike.
-struct Alike {
+struct AlikeRuns {
     change: Vec<u8>,
     number: [u8; 8],
     ids: Vec<u8>,
@@ -131,8 +138,8 @@ struct Alike {
 /// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what
 /// changes once. A job that ends twice does so in order: what comes with it and after it is apart
 /// from what came before.
-fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
-    let mut parts: Vec<Alike> = Vec::new();
+fn alike(runs: &[NumberedSettlement<'_>], now: Time) -> Vec<AlikeRuns> {
+    let mut parts: Vec<AlikeRuns> = Vec::new();
     let (mut jobs, mut open) = (HashSet::with_capacity(runs.len()), 0);
     for (at, (_, settlement)) in runs.iter().enumerate() {
         let (change, number) = (
@@ -155,7 +162,7 @@ fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
             .rposition(|part| part.number == number && part.change == change);
         let place = known.map_or(parts.len(), |known| from + known);
         if place == parts.len() {
-            parts.push(Alike {
+            parts.push(AlikeRuns {
                 change,
                 number,
                 ids: Vec::new(),
@@ -176,7 +183,7 @@ fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
     let mut bytes = vec![
         b'0' + outcome.tag(),
         state_letter(transition.state),
-        if transition.place == Place::Former {
+        if transition.requeue == Requeue::Front {
             b'F'
         } else {
             b'T'
@@ -201,11 +208,11 @@ fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
     bytes
 }
 
-fn read(answer: Value) -> Option<Vec<Settled>> {
+fn read(answer: Value) -> Option<Vec<SettleOutcome>> {
     let settled = |letter| match letter {
-        b'A' => Some(Settled::Applied),
-        b'S' => Some(Settled::Stale),
-        b'F' => Some(Settled::Full),
+        b'A' => Some(SettleOutcome::Applied),
+        b'S' => Some(SettleOutcome::Stale),
+        b'F' => Some(SettleOutcome::Full),
         _ => None,
     };
     reply::bytes(answer)?.into_iter().map(settled).collect()

@@ -1,10 +1,10 @@
 //! Workers as their beats show them.
 
-use crate::base::{Base, readable};
-use crate::keys::Part;
+use crate::context::{StoreContext, readable};
+use crate::keys::QueueKey;
 use crate::reply;
 use backstop_core::limits::{EXPIRED_COUNTED_MAX, WORKER_KEPT_FOR};
-use backstop_core::port::{Answer, ExpiredLeases, WorkerStatus};
+use backstop_core::port::{ExpiredLeases, StoreResult, WorkerStatus};
 use backstop_core::{QueueName, Span, Time, WorkerName};
 use redis::{Cmd, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,10 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const DOING: &str = "listing workers";
 
 /// All workers that beat within `within`, by name.
-pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+pub(crate) async fn workers(
+    base: &StoreContext,
+    within: Span,
+    now: Time,
+) -> StoreResult<Vec<WorkerStatus>> {
     let running = running(base).await?;
-    let signs = signs(base).await?.into_iter();
-    let alive = signs.filter(|(_, sign)| now.since(sign.seen_at) <= within);
+    let stored_heartbeats = stored_heartbeats(base).await?.into_iter();
+    let alive = stored_heartbeats.filter(|(_, sign)| now.since(sign.seen_at) <= within);
     Ok(alive
         .map(|(name, sign)| {
             let running = running.get(&name).copied().unwrap_or_default();
@@ -31,13 +35,16 @@ pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<
 }
 
 /// The claims that ended before this time and that nobody has taken over, of each queue.
-pub(crate) async fn expired_leases(base: &Base, before: Time) -> Answer<ExpiredLeases> {
+pub(crate) async fn expired_leases(
+    base: &StoreContext,
+    before: Time,
+) -> StoreResult<ExpiredLeases> {
     const DOING: &str = "counting expired leases";
     let queues = base.queues_known(DOING).await?;
     let ask = |queue: &QueueName| {
         let mut command = redis::cmd("ZRANGEBYSCORE");
         command
-            .arg(base.keys.part(queue, Part::Terms))
+            .arg(base.keys.part(queue, QueueKey::Terms))
             .arg("-inf")
             .arg(format!("({}", before.as_micros()));
         command
@@ -71,19 +78,19 @@ pub(crate) async fn expired_leases(base: &Base, before: Time) -> Answer<ExpiredL
 
 /// When these workers were last heard of; nothing of those that never were.
 pub(crate) async fn seen_of<'a>(
-    base: &Base,
+    base: &StoreContext,
     workers: &BTreeSet<&'a str>,
-) -> Answer<BTreeMap<&'a str, Time>> {
+) -> StoreResult<BTreeMap<&'a str, Time>> {
     let mut command = redis::cmd("HMGET");
     command.arg(base.keys.workers());
     for worker in workers {
         command.arg(*worker);
     }
-    let signs = readable(DOING, reply::list(base.link.ask(DOING, &command).await?))?;
-    let seen = |sign: Value| sign_of(&reply::text(sign)?).map(|sign| sign.seen_at);
+    let stored_heartbeats = readable(DOING, reply::list(base.link.ask(DOING, &command).await?))?;
+    let seen = |sign: Value| parse_heartbeat(&reply::text(sign)?).map(|sign| sign.seen_at);
     let heard = workers
         .iter()
-        .zip(signs)
+        .zip(stored_heartbeats)
         .filter(|(_, sign)| *sign != Value::Nil);
     readable(
         DOING,
@@ -94,9 +101,9 @@ pub(crate) async fn seen_of<'a>(
 }
 
 /// Forgets workers that were silent for long.
-pub(crate) async fn forget_silent(base: &Base, now: Time) -> Answer<()> {
-    let signs = signs(base).await?.into_iter();
-    let silent: Vec<String> = signs
+pub(crate) async fn forget_silent(base: &StoreContext, now: Time) -> StoreResult<()> {
+    let stored_heartbeats = stored_heartbeats(base).await?.into_iter();
+    let silent: Vec<String> = stored_heartbeats
         .filter(|(_, sign)| now.since(sign.seen_at) > WORKER_KEPT_FOR)
         .map(|(name, _)| name)
         .collect();
@@ -112,40 +119,40 @@ pub(crate) async fn forget_silent(base: &Base, now: Time) -> Answer<()> {
         .map(drop)
 }
 
-struct Sign {
+struct StoredHeartbeat {
     seen_at: Time,
     queues: Vec<QueueName>,
 }
 
-async fn signs(base: &Base) -> Answer<BTreeMap<String, Sign>> {
+async fn stored_heartbeats(base: &StoreContext) -> StoreResult<BTreeMap<String, StoredHeartbeat>> {
     let answer = base
         .link
         .ask(DOING, redis::cmd("HGETALL").arg(base.keys.workers()))
         .await?;
     let pairs = readable(DOING, reply::pairs(answer))?.into_iter();
-    let signs = pairs.map(|(name, text)| {
+    let stored_heartbeats = pairs.map(|(name, text)| {
         Some((
             String::from_utf8(name).ok()?,
-            sign_of(std::str::from_utf8(&text).ok()?)?,
+            parse_heartbeat(std::str::from_utf8(&text).ok()?)?,
         ))
     });
-    readable(DOING, signs.collect())
+    readable(DOING, stored_heartbeats.collect())
 }
 
-fn sign_of(text: &str) -> Option<Sign> {
+fn parse_heartbeat(text: &str) -> Option<StoredHeartbeat> {
     let (seen_at, queues) = text.split_once('\n')?;
     let queues = queues
         .split(',')
         .filter_map(|queue| QueueName::new(queue).ok())
         .collect();
-    Some(Sign {
+    Some(StoredHeartbeat {
         seen_at: Time::from_micros(seen_at.parse().ok()?),
         queues,
     })
 }
 
 /// How many jobs each worker holds, over all queues.
-async fn running(base: &Base) -> Answer<HashMap<String, u64>> {
+async fn running(base: &StoreContext) -> StoreResult<HashMap<String, u64>> {
     let queues = base.queues(DOING).await?;
     let whole = |part| {
         let command = |queue: &QueueName| {
@@ -155,7 +162,7 @@ async fn running(base: &Base) -> Answer<HashMap<String, u64>> {
         };
         base.ask_each(DOING, queues.iter().map(command).collect::<Vec<Cmd>>())
     };
-    let (claims, left) = (whole(Part::Claims).await?, whole(Part::Left).await?);
+    let (claims, left) = (whole(QueueKey::Claims).await?, whole(QueueKey::Left).await?);
     let mut running = HashMap::new();
     for (claims, left) in claims.into_iter().zip(left) {
         let left: HashMap<Vec<u8>, Vec<u8>> =

@@ -1,12 +1,12 @@
 //! What every route shares.
 
-use crate::access::{Failures, Remembered};
-use crate::api::NewQueues;
-use crate::bulk::Runs;
-use crate::doctor::Doctor;
+use crate::access::{TokenCache, TokenFailures};
+use crate::api::NewQueueLimit;
+use crate::bulk::BulkRunSlots;
+use crate::doctor::DoctorCache;
 use crate::history::History;
-use crate::redrives::GivenUp;
-use crate::turns::{CallerTurns, LargeWork};
+use crate::redrives::AbandonedRedrives;
+use crate::work_limits::{CallerLimiters, LargeWork};
 use crate::worker_names::WorkerNames;
 use backstop::Backstop;
 use backstop::config::Config;
@@ -18,24 +18,24 @@ use tokio_util::task::TaskTracker;
 /// The store, the configuration as it stands, and the path everything is mounted under. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct App(Arc<Shared>);
+pub struct App(Arc<AppState>);
 
-struct Shared {
+struct AppState {
     backstop: Backstop,
     config: RwLock<Arc<Config>>,
     base: String,
     history: History,
-    doctor: Doctor,
-    runs: Runs,
-    given_up: GivenUp,
+    doctor: DoctorCache,
+    bulk_runs: BulkRunSlots,
+    abandoned_redrives: AbandonedRedrives,
     tasks: TaskTracker,
-    tokens: Remembered,
-    failures: Mutex<Failures>,
-    reads: CallerTurns,
-    bodies: CallerTurns,
-    large: LargeWork,
+    tokens: TokenCache,
+    failures: Mutex<TokenFailures>,
+    reads: CallerLimiters,
+    bodies: CallerLimiters,
+    large_work: LargeWork,
     worker_names: WorkerNames,
-    new_queues: NewQueues,
+    new_queues: NewQueueLimit,
     is_leaving: AtomicBool,
     closing: CancellationToken,
 }
@@ -44,22 +44,22 @@ impl App {
     /// Serves `backstop` as `config` says. `base` is the path in front of every address, such as
     /// `/backstop`; empty at the root.
     pub fn new(backstop: Backstop, config: Config, base: &str) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AppState {
             backstop,
             config: RwLock::new(Arc::new(config)),
             base: base.trim_end_matches('/').to_string(),
             history: History::default(),
-            doctor: Doctor::default(),
-            runs: Runs::default(),
-            given_up: GivenUp::default(),
+            doctor: DoctorCache::default(),
+            bulk_runs: BulkRunSlots::default(),
+            abandoned_redrives: AbandonedRedrives::default(),
             tasks: TaskTracker::new(),
-            tokens: Remembered::default(),
+            tokens: TokenCache::default(),
             failures: Mutex::default(),
-            reads: CallerTurns::of_reads(),
-            bodies: CallerTurns::of_bodies(),
-            large: LargeWork::default(),
+            reads: CallerLimiters::for_reads(),
+            bodies: CallerLimiters::for_bodies(),
+            large_work: LargeWork::default(),
             worker_names: WorkerNames::default(),
-            new_queues: NewQueues::default(),
+            new_queues: NewQueueLimit::default(),
             is_leaving: AtomicBool::new(false),
             closing: CancellationToken::new(),
         }))
@@ -91,18 +91,18 @@ impl App {
     }
 
     /// What the doctor says of the store.
-    pub(crate) fn doctor(&self) -> &Doctor {
+    pub(crate) fn doctor(&self) -> &DoctorCache {
         &self.0.doctor
     }
 
     /// The bulk actions that this server has under way.
-    pub(crate) fn runs(&self) -> &Runs {
-        &self.0.runs
+    pub(crate) fn bulk_runs(&self) -> &BulkRunSlots {
+        &self.0.bulk_runs
     }
 
     /// The redrives that this server gave up.
-    pub(crate) fn given_up(&self) -> &GivenUp {
-        &self.0.given_up
+    pub(crate) fn abandoned_redrives(&self) -> &AbandonedRedrives {
+        &self.0.abandoned_redrives
     }
 
     /// What goes on when no request waits for it. Each ends soon after [`App::closing`] is
@@ -132,23 +132,23 @@ impl App {
     }
 
     /// The tokens, as this server remembers them.
-    pub(crate) fn tokens(&self) -> &Remembered {
+    pub(crate) fn tokens(&self) -> &TokenCache {
         &self.0.tokens
     }
 
     /// The reads of each caller that are under way.
-    pub(crate) fn reads(&self) -> &CallerTurns {
+    pub(crate) fn reads(&self) -> &CallerLimiters {
         &self.0.reads
     }
 
     /// The large bodies of each caller that are under way.
-    pub(crate) fn bodies(&self) -> &CallerTurns {
+    pub(crate) fn bodies(&self) -> &CallerLimiters {
         &self.0.bodies
     }
 
     /// Large bodies and answers that are under way.
-    pub(crate) fn large(&self) -> &LargeWork {
-        &self.0.large
+    pub(crate) fn large_work(&self) -> &LargeWork {
+        &self.0.large_work
     }
 
     /// The names that workers elsewhere used lately.
@@ -157,12 +157,12 @@ impl App {
     }
 
     /// The queues that tokens have named in their pushes.
-    pub(crate) fn new_queues(&self) -> &NewQueues {
+    pub(crate) fn new_queues(&self) -> &NewQueueLimit {
         &self.0.new_queues
     }
 
     /// Who sent wrong tokens lately.
-    pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
+    pub(crate) fn failures(&self) -> MutexGuard<'_, TokenFailures> {
         // A table of counts: any state of it is a good state.
         self.0
             .failures

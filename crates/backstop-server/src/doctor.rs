@@ -13,7 +13,7 @@
 use crate::App;
 use backstop::QueueSettings;
 use backstop_core::Time;
-use backstop_core::port::{Answer, Finding};
+use backstop_core::port::{StoreFinding, StoreResult};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -23,24 +23,24 @@ const EVERY: Duration = Duration::from_secs(30);
 /// A look takes at most one part in so many of all time: the store has other work.
 const SHARE: u32 = 20;
 /// The longest a look may take; it is given up then.
-const LOOK_MAX: Duration = Duration::from_mins(2);
+const EXAMINE_MAX: Duration = Duration::from_mins(2);
 
 /// The last look at the store of a server. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Doctor(Arc<Mutex<Desk>>);
+pub(crate) struct DoctorCache(Arc<Mutex<DoctorState>>);
 
 #[derive(Default)]
-struct Desk {
-    opinion: Opinion,
+struct DoctorState {
+    report: DoctorReport,
     /// From when on it may look again; `None` before the first look.
     next: Option<Instant>,
 }
 
 /// What is known of the store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Opinion {
+pub(crate) struct DoctorReport {
     /// What the last look found that came to its end.
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<DoctorFindings>,
     /// Why the last look failed; `None` if it did not.
     pub(crate) failed: Option<String>,
     /// Whether a look is under way.
@@ -49,90 +49,90 @@ pub(crate) struct Opinion {
 
 /// What a look brought.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct DoctorFindings {
     /// When it began.
     pub(crate) at: Time,
-    pub(crate) findings: Arc<Vec<Finding>>,
+    pub(crate) findings: Arc<Vec<StoreFinding>>,
 }
 
-impl Doctor {
+impl DoctorCache {
     /// What is known by now. Where that is old, a new look begins, and nobody waits for it.
-    pub(crate) fn opinion(&self, app: &App) -> Opinion {
-        let mut desk = self.desk();
+    pub(crate) fn report(&self, app: &App) -> DoctorReport {
+        let mut state = self.state();
         let is_due =
-            desk.next.is_none_or(|next| Instant::now() >= next) && !desk.opinion.is_looking;
-        desk.opinion.is_looking |= is_due;
-        let opinion = desk.opinion.clone();
+            state.next.is_none_or(|next| Instant::now() >= next) && !state.report.is_looking;
+        state.report.is_looking |= is_due;
+        let report = state.report.clone();
         // Before the look begins: one that is dropped at once comes back to this desk.
-        drop(desk);
+        drop(state);
         if is_due {
-            let (look, app) = (Look(self.clone()), app.clone());
+            let (examination, app) = (DoctorExamination(self.clone()), app.clone());
             let tasks = app.tasks().clone();
             tasks.spawn(async move {
                 let closing = app.closing().clone();
                 tokio::select! {
                     () = closing.cancelled() => {}
-                    () = look.at(&app) => {}
+                    () = examination.run(&app) => {}
                 }
             });
         }
-        opinion
+        report
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn state(&self) -> MutexGuard<'_, DoctorState> {
         // Values that are replaced as a whole: any state of them is a good state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A look under way. However it ends, another can begin.
-struct Look(Doctor);
+struct DoctorExamination(DoctorCache);
 
-impl Look {
-    async fn at(&self, app: &App) {
+impl DoctorExamination {
+    async fn run(&self, app: &App) {
         let (at, began) = (app.backstop().now(), Instant::now());
-        let examined = match timeout(LOOK_MAX, examine(app)).await {
+        let examined = match timeout(EXAMINE_MAX, examine(app)).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {LOOK_MAX:?}")),
+            Err(_) => Err(format!("no answer within {EXAMINE_MAX:?}")),
         };
         match examined {
             Ok(findings) => {
-                let found = Some(Found {
+                let found = Some(DoctorFindings {
                     at,
                     findings: Arc::new(findings),
                 });
-                let mut desk = self.0.desk();
-                desk.opinion = Opinion {
+                let mut state = self.0.state();
+                state.report = DoctorReport {
                     found,
                     failed: None,
-                    ..desk.opinion.clone()
+                    ..state.report.clone()
                 };
-                desk.next = Some(Instant::now() + EVERY.max(began.elapsed() * SHARE));
+                state.next = Some(Instant::now() + EVERY.max(began.elapsed() * SHARE));
             }
-            Err(error) => self.fail(error),
+            Err(error) => self.record_failure(error),
         }
     }
 
-    fn fail(&self, error: String) {
+    fn record_failure(&self, error: String) {
         tracing::warn!(error, "the store could not be examined");
-        let mut desk = self.0.desk();
-        desk.opinion.failed = Some(error);
-        desk.next = Some(Instant::now() + EVERY);
+        let mut state = self.0.state();
+        state.report.failed = Some(error);
+        state.next = Some(Instant::now() + EVERY);
     }
 }
 
-impl Drop for Look {
+impl Drop for DoctorExamination {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.fail(
+            self.record_failure(
                 "the look broke off, which is a fault of backstop; its log says more".to_owned(),
             );
         }
-        self.0.desk().opinion.is_looking = false;
+        self.0.state().report.is_looking = false;
     }
 }
 
-async fn examine(app: &App) -> Answer<Vec<Finding>> {
+async fn examine(app: &App) -> StoreResult<Vec<StoreFinding>> {
     let usual = QueueSettings::default().lease;
     let config = app.config();
     let shortest = config

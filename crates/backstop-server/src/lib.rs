@@ -10,14 +10,14 @@
 //! | live updates | `events/` |
 //! | actions on all jobs that match, in the background | `bulk/` |
 //! | what the doctor says of the store, looked at in the background | `doctor.rs` |
-//! | reads of one caller, large bodies and answers: a few at once | `reads.rs`, `turns.rs` |
+//! | reads of one caller, large bodies and answers: a few at once | `reads.rs`, `work_limits.rs` |
 //! | how many names workers elsewhere may use | `worker_names.rs` |
 //! | redrives that servers run | `redrives.rs` |
 //! | what a server that is gone left unfinished | `resume.rs` |
 //! | what happened in the last week, minute by minute | `history/` |
-//! | what a retry policy does, for the command line and the page | `lab/` |
+//! | what a retry policy does, for the command line and the page | `policy_lab/` |
 //! | numbers and times as people read them | `words.rs` |
-//! | `/metrics`, `/healthz`, `/readyz` | `meters/` |
+//! | `/metrics`, `/healthz`, `/readyz` | `telemetry/` |
 //! | alert rules and a board for what `/metrics` tells | `alerts/` |
 //! | listening, TLS, limits, going down in good order | `serve/` |
 
@@ -26,21 +26,21 @@ pub mod alerts;
 pub mod api;
 mod app;
 pub mod bulk;
+mod detached;
 mod doctor;
 pub mod events;
 pub mod history;
-pub mod lab;
 mod markup;
-pub mod meters;
 pub mod pages;
+pub mod policy_lab;
 mod reads;
 mod redrives;
 pub mod resume;
 pub mod serve;
-mod to_the_end;
-mod turns;
+pub mod telemetry;
 pub mod wire;
 pub mod words;
+mod work_limits;
 mod worker_names;
 
 pub use app::App;

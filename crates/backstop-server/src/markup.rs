@@ -4,7 +4,7 @@
 use crate::words::one_line;
 
 /// Text that is text in markup and in an attribute, whatever it holds.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape_markup(text: &str) -> String {
     one_line(text)
         .chars()
         .fold(String::with_capacity(text.len()), |mut escaped, c| {
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn text_cannot_become_markup() {
         assert_eq!(
-            escaped("<a b='c'>&\"\u{1b}"),
+            escape_markup("<a b='c'>&\"\u{1b}"),
             "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\\u001b"
         );
     }

@@ -2,8 +2,8 @@
 //! store busy for all.
 
 use crate::App;
-use crate::access::{Caller, Refusal, inner_path, is_expensive};
-use crate::turns::Turn;
+use crate::access::{Caller, RequestRefusal, inner_path, is_expensive};
+use crate::work_limits::WorkPermit;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// Lets a read through when it is its caller's turn.
-pub(crate) async fn few_at_once(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn limit_reads(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -27,27 +27,27 @@ pub(crate) async fn few_at_once(State(app): State<App>, request: Request, next: 
     let Some(caller) = caller.filter(|_| is_expensive(request.method(), &route)) else {
         return next.run(request).await;
     };
-    match app.reads().enter(&caller).await {
-        Ok(turn) => holding(turn, next.run(request).await),
-        Err(_) => Refusal::TooManyReads.at(&route, app.base()),
+    match app.reads().acquire(&caller).await {
+        Ok(turn) => hold_permit(turn, next.run(request).await),
+        Err(_) => RequestRefusal::TooManyReads.answer_at(&route, app.base()),
     }
 }
 
 /// The turn lasts until a large answer is taken: whoever does not read its answers gets no more of
 /// them.
-fn holding(turn: Turn, response: Response) -> Response {
+fn hold_permit(turn: WorkPermit, response: Response) -> Response {
     if response.body().size_hint().lower() < LARGE_BYTES_MIN as u64 {
         return response;
     }
-    response.map(|body| Body::new(Held { body, _turn: turn }))
+    response.map(|body| Body::new(PermitBody { body, _turn: turn }))
 }
 
-struct Held {
+struct PermitBody {
     body: Body,
-    _turn: Turn,
+    _turn: WorkPermit,
 }
 
-impl HttpBody for Held {
+impl HttpBody for PermitBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -19,9 +19,9 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// Redrives that broke off here for a reason that will not pass: they wait for somebody who looks
 /// at it.
 #[derive(Default)]
-pub(crate) struct GivenUp(Mutex<BTreeSet<String>>);
+pub(crate) struct AbandonedRedrives(Mutex<BTreeSet<String>>);
 
-impl GivenUp {
+impl AbandonedRedrives {
     fn has(&self, id: &str) -> bool {
         self.ids().contains(id)
     }
@@ -40,24 +40,24 @@ impl GivenUp {
 }
 
 /// Runs one that is written down apart from the request, unless somebody has it.
-pub(crate) fn run(app: &App, dead: DeadLetters, id: String) {
+pub(crate) fn spawn_redrive(app: &App, dead: DeadLetters, id: String) {
     let (tasks, app) = (app.tasks().clone(), app.clone());
     tasks.spawn(async move {
         tokio::select! {
-            () = to_its_end(&app, &dead, &id) => {}
-            () = too_late(app.closing()) => {}
+            () = run_to_end(&app, &dead, &id) => {}
+            () = wait_for_cutoff(app.closing()) => {}
         }
     });
 }
 
 /// Goes on with those that were left.
-pub(crate) async fn resume(app: &App) -> backstop::core::port::Answer<()> {
-    let left = app.backstop().dead().redrives_left().await?;
+pub(crate) async fn resume(app: &App) -> backstop::core::port::StoreResult<()> {
+    let left = app.backstop().dead().abandoned_redrives().await?;
     for report in left
         .into_iter()
-        .filter(|report| !app.given_up().has(&report.id))
+        .filter(|report| !app.abandoned_redrives().has(&report.id))
     {
-        run(
+        spawn_redrive(
             app,
             app.config().dead(app.backstop(), &report.by),
             report.id,
@@ -66,7 +66,7 @@ pub(crate) async fn resume(app: &App) -> backstop::core::port::Answer<()> {
     Ok(())
 }
 
-async fn to_its_end(app: &App, dead: &DeadLetters, id: &str) {
+async fn run_to_end(app: &App, dead: &DeadLetters, id: &str) {
     let go_on = |_: &_| {
         if app.closing().is_cancelled() {
             ControlFlow::Break(())
@@ -83,14 +83,14 @@ async fn to_its_end(app: &App, dead: &DeadLetters, id: &str) {
         Err(RedriveError::Busy { .. } | RedriveError::Ended { .. }) => {}
         Err(error) => {
             if matches!(&error, RedriveError::Store(error) if !error.is_transient()) {
-                app.given_up().add(id);
+                app.abandoned_redrives().add(id);
             }
             tracing::warn!(redrive = id, %error, "a redrive broke off");
         }
     }
 }
 
-async fn too_late(closing: &CancellationToken) {
+async fn wait_for_cutoff(closing: &CancellationToken) {
     closing.cancelled().await;
     tokio::time::sleep(LEAVE_MAX).await;
 }

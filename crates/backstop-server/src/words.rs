@@ -67,42 +67,42 @@ pub fn relative(at: Time, now: Time) -> String {
 
 /// An instant as people read it: to the millisecond at most.
 pub fn instant(at: Time) -> String {
-    with_digits(&at.to_string(), 3)
+    cut_digits(&at.to_string(), 3)
 }
 
 /// A text of ours in which instants are written to the second: what is finer than that is for
 /// programs.
 pub fn to_the_second(text: &str) -> String {
-    with_digits(text, 0)
+    cut_digits(text, 0)
 }
 
 /// A text of ours in which instants are written to the millisecond.
 pub fn to_the_millisecond(text: &str) -> String {
-    with_digits(text, 3)
+    cut_digits(text, 3)
 }
 
 /// A text in which the seconds of instants have at most so many digits behind the point.
-fn with_digits(text: &str, max: usize) -> String {
-    let (mut told, mut rest) = (String::with_capacity(text.len()), text);
+fn cut_digits(text: &str, max: usize) -> String {
+    let (mut shortened, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once('.') {
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
         let is_instant = digits > 0
             && after[digits..].starts_with('Z')
             && before.ends_with(|c: char| c.is_ascii_digit());
-        told.push_str(before);
+        shortened.push_str(before);
         let kept = if is_instant {
             &after[..digits.min(max)]
         } else {
             ""
         };
         if !is_instant || !kept.is_empty() {
-            told.push('.');
+            shortened.push('.');
         }
-        told.push_str(kept);
+        shortened.push_str(kept);
         rest = if is_instant { &after[digits..] } else { after };
     }
-    told.push_str(rest);
-    told
+    shortened.push_str(rest);
+    shortened
 }
 
 /// At most so many characters, with the cut shown.

@@ -12,7 +12,7 @@ pub(crate) struct WorkerNames(Mutex<BTreeMap<Arc<str>, BTreeMap<WorkerName, Time
 
 /// There are as many names as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum TooManyNames {
+pub(crate) enum TooManyWorkerNames {
     /// Of this caller.
     #[error(
         "this token has used {WORKERS_OF_CALLER_MAX} worker names within the hour, and this is another one"
@@ -32,7 +32,7 @@ impl WorkerNames {
         caller: &Arc<str>,
         worker: &WorkerName,
         now: Time,
-    ) -> Result<(), TooManyNames> {
+    ) -> Result<(), TooManyWorkerNames> {
         // A map of times: any state of it is a good state.
         let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = callers
@@ -50,10 +50,10 @@ impl WorkerNames {
         let of_all: usize = callers.values().map(BTreeMap::len).sum();
         let names = callers.entry(Arc::clone(caller)).or_default();
         if names.len() >= WORKERS_OF_CALLER_MAX {
-            return Err(TooManyNames::OfCaller);
+            return Err(TooManyWorkerNames::OfCaller);
         }
         if of_all >= WORKERS_MAX {
-            return Err(TooManyNames::OfAll);
+            return Err(TooManyWorkerNames::OfAll);
         }
         names.insert(worker.clone(), now);
         Ok(())
@@ -77,7 +77,7 @@ mod tests {
         caller: &str,
         worker: usize,
         now: Time,
-    ) -> Result<(), TooManyNames> {
+    ) -> Result<(), TooManyWorkerNames> {
         names.note(&caller.into(), &WorkerName::new(&format!("w{worker}")), now)
     }
 
@@ -88,7 +88,10 @@ mod tests {
             note(&names, "a", worker, start).unwrap();
         }
         let later = start.after(WORKER_NAME_KEPT).before(Span::secs(1));
-        assert_eq!(note(&names, "a", 9_999, later), Err(TooManyNames::OfCaller));
+        assert_eq!(
+            note(&names, "a", 9_999, later),
+            Err(TooManyWorkerNames::OfCaller)
+        );
         assert_eq!(
             note(&names, "a", 7, later),
             Ok(()),
@@ -114,7 +117,10 @@ mod tests {
         for worker in 0..WORKERS_MAX {
             note(&names, &format!("c{}", worker / 500), worker, now).unwrap();
         }
-        assert_eq!(note(&names, "other", 0, now), Err(TooManyNames::OfAll));
+        assert_eq!(
+            note(&names, "other", 0, now),
+            Err(TooManyWorkerNames::OfAll)
+        );
         assert_eq!(note(&names, "c3", 1_500, now), Ok(()));
     }
 }

@@ -3,13 +3,14 @@
 //! disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
-use backstop_core::plan::Want;
-use backstop_core::port::{Backlog, Claim, Store};
-use backstop_core::verdict::{Keep, Settlement};
+use backstop_core::plan::QueueQuota;
+use backstop_core::port::{Claim, JobStore, Store};
+use backstop_core::verdict::{DoneRetention, Settlement};
 use backstop_core::{
-    JobId, Kind, LeaseNumber, Leased, NewJob, Outcome, Payload, QueueName, Span, Time, WorkerName,
+    JobId, Kind, LeaseNumber, LeasedRun, NewJob, Outcome, Payload, QueueName, Span, Time,
+    WorkerName,
 };
-use backstop_sqlite::{Durability, SqliteOptions, SqliteStore};
+use backstop_sqlite::{SqliteDurability, SqliteOptions, SqliteStore};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,14 +28,14 @@ fn main() {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        for durability in [Durability::Full, Durability::Relaxed] {
+        for durability in [SqliteDurability::Full, SqliteDurability::Relaxed] {
             measure(durability).await;
         }
     });
 }
 
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
-async fn measure(durability: Durability) {
+async fn measure(durability: SqliteDurability) {
     let place = std::env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
@@ -60,7 +61,7 @@ async fn measure(durability: Durability) {
     report(durability, "enqueue, 64 callers, 1 a call", single);
 }
 
-async fn open(path: &Path, durability: Durability) -> Arc<SqliteStore> {
+async fn open(path: &Path, durability: SqliteDurability) -> Arc<SqliteStore> {
     let store = SqliteStore::open(
         path,
         SqliteOptions {
@@ -79,7 +80,7 @@ async fn rate(jobs: usize, work: impl Future<Output = ()>) -> f64 {
     jobs as f64 / began.elapsed().as_secs_f64()
 }
 
-fn report(durability: Durability, what: &str, mut rates: Vec<f64>) {
+fn report(durability: SqliteDurability, what: &str, mut rates: Vec<f64>) {
     rates.sort_by(f64::total_cmp);
     let (median, best) = (rates[rates.len() / 2], rates[rates.len() - 1]);
     println!("{durability:?}: {what}: {median:.0}/s (best {best:.0})");
@@ -100,7 +101,8 @@ impl Draws {
     fn job(&mut self) -> NewJob {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.next().to_le_bytes());
-        let payload = Payload::stored(format!("{{\"args\":\"{:0>87}\"}}", self.0).into_bytes());
+        let payload =
+            Payload::from_stored(format!("{{\"args\":\"{:0>87}\"}}", self.0).into_bytes());
         NewJob::new(JobId::at(now(), random), queue(), Kind::default(), payload)
     }
 }
@@ -164,12 +166,12 @@ async fn drain(store: &SqliteStore, draws: &mut Draws) {
     }
 }
 
-async fn claim(store: &SqliteStore, draw: u64) -> Vec<Leased> {
+async fn claim(store: &SqliteStore, draw: u64) -> Vec<LeasedRun> {
     let claim = Claim {
         number: LeaseNumber::draw(draw),
         worker: WorkerName::new("bench"),
         until: now().after(Span::secs(30)),
-        wants: vec![Want {
+        wants: vec![QueueQuota {
             queue: queue(),
             max: CLAIM,
         }],
@@ -177,10 +179,10 @@ async fn claim(store: &SqliteStore, draw: u64) -> Vec<Leased> {
     store.claim(claim, now()).await.expect("claimed").runs
 }
 
-async fn settle(store: &SqliteStore, runs: Vec<Leased>) {
-    let end = |run: Leased| Settlement {
+async fn settle(store: &SqliteStore, runs: Vec<LeasedRun>) {
+    let end = |run: LeasedRun| Settlement {
         lease: run.lease,
-        outcome: Outcome::Done(Keep::Listed),
+        outcome: Outcome::Done(DoneRetention::Listed),
     };
     store
         .settle(runs.into_iter().map(end).collect(), now())

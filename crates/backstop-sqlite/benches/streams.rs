@@ -3,10 +3,13 @@
 //! path as argument says on which disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
-use backstop_core::port::{Advance, KeyLease, Offered, Store, Streams, Take, Taken, Then, Wanted};
-use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
+use backstop_core::port::{
+    KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, OfferOutcome, Store, StreamStore,
+    TakeRequest, TakeResult,
+};
+use backstop_core::stream::{KeyChange, Record, StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
-use backstop_sqlite::{Durability, SqliteOptions, SqliteStore};
+use backstop_sqlite::{SqliteDurability, SqliteOptions, SqliteStore};
 use std::time::Instant;
 
 const BATCH: usize = 1_000;
@@ -22,14 +25,14 @@ fn main() {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        for durability in [Durability::Full, Durability::Relaxed] {
+        for durability in [SqliteDurability::Full, SqliteDurability::Relaxed] {
             measure(durability).await;
         }
     });
 }
 
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
-async fn measure(durability: Durability) {
+async fn measure(durability: SqliteDurability) {
     let place = std::env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
@@ -78,7 +81,7 @@ async fn rate(work: impl Future<Output = ()>) -> f64 {
     RECORDS as f64 / began.elapsed().as_secs_f64()
 }
 
-fn report(durability: Durability, what: &str, mut rates: Vec<f64>) {
+fn report(durability: SqliteDurability, what: &str, mut rates: Vec<f64>) {
     rates.sort_by(f64::total_cmp);
     let (median, best) = (rates[rates.len() / 2], rates[rates.len() - 1]);
     println!("{durability:?}: {what}: {median:.0}/s (best {best:.0})");
@@ -151,8 +154,8 @@ impl<'s> Bench<'s> {
         self.keys[from..from + BATCH].to_vec()
     }
 
-    fn take_of(&mut self, wanted: Wanted) -> Take {
-        Take {
+    fn take_of(&mut self, wanted: KeySelection) -> TakeRequest {
+        TakeRequest {
             stream: self.stream.clone(),
             number: LeaseNumber::draw(self.draws.next()),
             worker: WorkerName::new("bench-host-4711"),
@@ -161,24 +164,24 @@ impl<'s> Bench<'s> {
         }
     }
 
-    async fn take(&self, take: &Take) -> Taken {
+    async fn take(&self, take: &TakeRequest) -> TakeResult {
         self.store.take(take.clone(), now()).await.expect("taken")
     }
 
     async fn advance(&self, number: LeaseNumber, keys: &[StoredKey], position: i64) {
-        let advances: Vec<Advance> = keys
+        let advances: Vec<KeyAdvance> = keys
             .iter()
             .map(|key| self.decided(number, key, position))
             .collect();
         self.store.advance(advances, now()).await.expect("advanced");
     }
 
-    fn decided(&self, number: LeaseNumber, key: &StoredKey, position: i64) -> Advance {
-        let mut counts = Counts::default();
-        counts[Count::Handled] = 1;
-        let change = Change {
+    fn decided(&self, number: LeaseNumber, key: &StoredKey, position: i64) -> KeyAdvance {
+        let mut counts = StreamCounts::default();
+        counts[StreamCounter::Handled] = 1;
+        let change = KeyChange {
             watermark: Some(position),
-            standing: b"{\"step\":60}".to_vec(),
+            state: b"{\"step\":60}".to_vec(),
             hold: Vec::new(),
             drop: key.records.iter().map(|record| record.position).collect(),
             counts,
@@ -188,12 +191,12 @@ impl<'s> Bench<'s> {
             key: key.key.clone(),
             number,
         };
-        Advance {
+        KeyAdvance {
             lease,
             turn: 1,
             seen: key.arrived,
             change,
-            then: Then::Release(None),
+            lease_action: KeyLeaseAction::Release(None),
         }
     }
 
@@ -221,9 +224,9 @@ impl<'s> Bench<'s> {
         }
     }
 
-    fn take_next(&mut self) -> Take {
+    fn take_next(&mut self) -> TakeRequest {
         self.position += 60;
-        let wanted = Wanted::Keys(self.batch());
+        let wanted = KeySelection::Keys(self.batch());
         self.take_of(wanted)
     }
 
@@ -236,7 +239,9 @@ impl<'s> Bench<'s> {
                 position,
                 step: 60,
                 tenant: None,
-                payload: Payload::stored(format!("{{\"args\":\"{position:0>87}\"}}").into_bytes()),
+                payload: Payload::from_stored(
+                    format!("{{\"args\":\"{position:0>87}\"}}").into_bytes(),
+                ),
             };
             let records = self.batch().into_iter().map(record).collect();
             let offered = self
@@ -244,14 +249,14 @@ impl<'s> Bench<'s> {
                 .offer(self.stream.clone(), records, now())
                 .await
                 .expect("offered");
-            assert!(offered.iter().all(|offered| *offered == Offered::Held));
+            assert!(offered.iter().all(|offered| *offered == OfferOutcome::Held));
         }
     }
 
     async fn drain_due(&mut self, records: usize) {
         let mut drained = 0;
         while drained < records {
-            let take = self.take_of(Wanted::Due(BATCH));
+            let take = self.take_of(KeySelection::Due(BATCH));
             let keys = self.take(&take).await.keys;
             drained += keys.len();
             self.advance(take.number, &keys, self.position).await;

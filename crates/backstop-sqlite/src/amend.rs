@@ -6,14 +6,14 @@
 mod pick;
 
 use crate::enqueue::check_queues;
-use crate::lines::{Spot, Standing, Which};
 use crate::row;
-use crate::work::{QueueAt, Work};
-use backstop_core::amend::{Action, Refusal, needs_room};
-use backstop_core::port::place::Fitting;
-use backstop_core::port::{Amended, Amendment, Answer};
-use backstop_core::verdict::Reason;
-use backstop_core::{JobId, QueueName, State, Time};
+use crate::state_index::{IndexEntry, JobLookup, StoredJobRow};
+use crate::transaction::{QueueIndex, WriteTransaction};
+use backstop_core::amend::{AmendAction, AmendRefusal, needs_room};
+use backstop_core::port::cursor::AmendScan;
+use backstop_core::port::{AmendJobsRequest, AmendResult, StoreResult};
+use backstop_core::verdict::EndReason;
+use backstop_core::{JobId, JobState, QueueName, Time};
 pub(crate) use pick::pick;
 use rusqlite::{Result, params};
 
@@ -21,31 +21,35 @@ const AMEND_RETRY: &str = include_str!("sql/amend_retry.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 
 /// Refuses a move to a new queue that the store has no room for.
-pub(crate) fn check_target(work: &mut Work<'_>, action: &Action, max: usize) -> Result<Answer<()>> {
+pub(crate) fn check_target(
+    tx: &mut WriteTransaction<'_>,
+    action: &AmendAction,
+    max: usize,
+) -> Result<StoreResult<()>> {
     match action {
-        Action::Move(to) => check_queues(work, [to].into_iter(), max),
-        Action::Retry | Action::Cancel | Action::Delete => Ok(Ok(())),
+        AmendAction::Move(to) => check_queues(tx, [to].into_iter(), max),
+        AmendAction::Retry | AmendAction::Cancel | AmendAction::Delete => Ok(Ok(())),
     }
 }
 
 /// Does something to these jobs, and answers for each.
 pub(crate) fn amend_ids(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     ids: &[JobId],
-    amendment: &Amendment,
+    amendment: &AmendJobsRequest,
     now: Time,
-) -> Result<Amended> {
-    let mut amended = Amended::default();
+) -> Result<AmendResult> {
+    let mut amended = AmendResult::default();
     for id in ids {
-        let found = work.standing(Which::Id(*id))?;
-        let is_meant = |job: &Standing| {
+        let found = tx.find_job_row(JobLookup::Id(*id))?;
+        let is_meant = |job: &StoredJobRow| {
             amendment
                 .within()
-                .is_none_or(|queue| *queue == work.at(job.spot.queue).name)
+                .is_none_or(|queue| *queue == tx.at(job.entry.queue).name)
         };
-        let found = found.filter(is_meant).ok_or(Refusal::NotFound);
+        let found = found.filter(is_meant).ok_or(AmendRefusal::NotFound);
         let answer = match found.and_then(|job| amendment.permits(job.state).map(|()| job)) {
-            Ok(job) => amend_one(work, &job, &amendment.action, now)?,
+            Ok(job) => amend_one(tx, &job, &amendment.action, now)?,
             Err(refusal) => Err(refusal),
         };
         note(&mut amended, *id, answer);
@@ -55,29 +59,29 @@ pub(crate) fn amend_ids(
 
 /// Does something to the jobs that were picked, if they still fit.
 pub(crate) fn amend_fitting(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     picked: &[i64],
-    wanted: &Fitting,
+    wanted: &AmendScan,
     now: Time,
-) -> Result<Amended> {
-    let mut amended = Amended::default();
+) -> Result<AmendResult> {
+    let mut amended = AmendResult::default();
     for no in picked {
-        let Some(job) = work.standing(Which::No(*no))? else {
+        let Some(job) = tx.find_job_row(JobLookup::No(*no))? else {
             continue;
         };
-        let name = &work.at(job.spot.queue).name;
+        let name = &tx.at(job.entry.queue).name;
         let fits = wanted
             .filter
-            .fits(name, &job.kind, job.state, job.spot.fingerprint);
-        if fits && wanted.state(job.state) {
-            let answer = amend_one(work, &job, &wanted.action, now)?;
+            .fits(name, &job.kind, job.state, job.entry.fingerprint);
+        if fits && wanted.admits_state(job.state) {
+            let answer = amend_one(tx, &job, &wanted.action, now)?;
             note(&mut amended, job.id, answer);
         }
     }
     Ok(amended)
 }
 
-fn note(amended: &mut Amended, id: JobId, answer: std::result::Result<(), Refusal>) {
+fn note(amended: &mut AmendResult, id: JobId, answer: std::result::Result<(), AmendRefusal>) {
     match answer {
         Ok(()) => amended.applied += 1,
         Err(refusal) => amended.refused.push((id, refusal)),
@@ -86,115 +90,125 @@ fn note(amended: &mut Amended, id: JobId, answer: std::result::Result<(), Refusa
 
 /// Does something that is permitted to a job.
 fn amend_one(
-    work: &mut Work<'_>,
-    job: &Standing,
-    action: &Action,
+    tx: &mut WriteTransaction<'_>,
+    job: &StoredJobRow,
+    action: &AmendAction,
     now: Time,
-) -> Result<std::result::Result<(), Refusal>> {
-    let to = if let Action::Move(to) = action {
-        work.queue(to)?
+) -> Result<std::result::Result<(), AmendRefusal>> {
+    let to = if let AmendAction::Move(to) = action {
+        tx.queue(to)?
     } else {
-        Some(job.spot.queue)
+        Some(job.entry.queue)
     };
-    if needs_room(action, job.state) && to.is_some_and(|queue| !work.has_room(queue)) {
-        return Ok(Err(Refusal::Full));
+    if needs_room(action, job.state) && to.is_some_and(|queue| !tx.has_room(queue)) {
+        return Ok(Err(AmendRefusal::Full));
     }
     match action {
-        Action::Retry => {
-            if let Some(holder) = twin(work, job, job.spot.queue, now)? {
-                return Ok(Err(Refusal::Twin(holder)));
+        AmendAction::Retry => {
+            if let Some(holder) = other_key_holder(tx, job, job.entry.queue, now)? {
+                return Ok(Err(AmendRefusal::UniqueKeyHeld(holder)));
             }
-            retry(work, job, job.spot.queue, now)?;
+            retry(tx, job, job.entry.queue, now)?;
         }
-        Action::Move(to) => return move_to(work, job, to, now),
-        Action::Cancel => cancel(work, job, now)?,
-        Action::Delete => {
-            work.leave(job)?;
-            work.delete(job.spot.no)?;
-            release_key(work, job)?;
+        AmendAction::Move(to) => return move_to(tx, job, to, now),
+        AmendAction::Cancel => cancel(tx, job, now)?,
+        AmendAction::Delete => {
+            tx.leave(job)?;
+            tx.delete(job.entry.no)?;
+            release_key(tx, job)?;
         }
     }
     Ok(Ok(()))
 }
 
 /// Who else holds the key of a job that is to come back to life in a queue.
-fn twin(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Result<Option<JobId>> {
+fn other_key_holder(
+    tx: &mut WriteTransaction<'_>,
+    job: &StoredJobRow,
+    queue: QueueIndex,
+    now: Time,
+) -> Result<Option<JobId>> {
     let Some((key, _)) = job.unique.as_ref().filter(|_| job.state.is_final()) else {
         return Ok(None);
     };
-    Ok(work
+    Ok(tx
         .key_holder(queue, key, now)?
         .filter(|holder| *holder != job.id))
 }
 
 /// Makes a job ready in a queue, its own or another.
-fn retry(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Result<()> {
+fn retry(
+    tx: &mut WriteTransaction<'_>,
+    job: &StoredJobRow,
+    queue: QueueIndex,
+    now: Time,
+) -> Result<()> {
     let begins_anew = job.state.is_final();
     if let Some((key, hold)) = job.unique.as_ref().filter(|_| begins_anew) {
-        work.put_key(queue, key, job.id, *hold)?;
+        tx.put_key(queue, key, job.id, *hold)?;
     }
-    work.leave(job)?;
-    let seq = work.tail(queue);
+    tx.leave(job)?;
+    let seq = tx.tail(queue);
     let begun = params![
-        job.spot.no,
+        job.entry.no,
         seq,
         now.as_micros(),
         begins_anew,
-        work.at(queue).id
+        tx.at(queue).id
     ];
-    work.db.prepare_cached(AMEND_RETRY)?.execute(begun)?;
-    work.enter(
-        Spot {
+    tx.db.prepare_cached(AMEND_RETRY)?.execute(begun)?;
+    tx.enter(
+        IndexEntry {
             queue,
             seq,
             run_at: now,
             fingerprint: None,
-            ..job.spot
+            ..job.entry
         },
-        State::Ready,
+        JobState::Ready,
     )
 }
 
 fn move_to(
-    work: &mut Work<'_>,
-    job: &Standing,
+    tx: &mut WriteTransaction<'_>,
+    job: &StoredJobRow,
     to: &QueueName,
     now: Time,
-) -> Result<std::result::Result<(), Refusal>> {
-    if let Some(queue) = work.queue(to)?
-        && let Some(holder) = twin(work, job, queue, now)?
+) -> Result<std::result::Result<(), AmendRefusal>> {
+    if let Some(queue) = tx.queue(to)?
+        && let Some(holder) = other_key_holder(tx, job, queue, now)?
     {
-        return Ok(Err(Refusal::Twin(holder)));
+        return Ok(Err(AmendRefusal::UniqueKeyHeld(holder)));
     }
-    release_key(work, job)?;
-    let queue = work.queue_or_new(to)?;
-    retry(work, job, queue, now)?;
+    release_key(tx, job)?;
+    let queue = tx.queue_or_new(to)?;
+    retry(tx, job, queue, now)?;
     Ok(Ok(()))
 }
 
-fn release_key(work: &mut Work<'_>, job: &Standing) -> Result<()> {
+fn release_key(tx: &mut WriteTransaction<'_>, job: &StoredJobRow) -> Result<()> {
     let Some((key, _)) = &job.unique else {
         return Ok(());
     };
-    work.remove_key(job.spot.queue, key, job.id)
+    tx.remove_key(job.entry.queue, key, job.id)
 }
 
-fn cancel(work: &mut Work<'_>, job: &Standing, now: Time) -> Result<()> {
-    work.leave(job)?;
-    let reason = Reason::Operator.as_str();
+fn cancel(tx: &mut WriteTransaction<'_>, job: &StoredJobRow, now: Time) -> Result<()> {
+    tx.leave(job)?;
+    let reason = EndReason::Operator.as_str();
     let ended = params![
-        job.spot.no,
-        row::code(State::Cancelled),
+        job.entry.no,
+        row::code(JobState::Cancelled),
         now.as_micros(),
         reason
     ];
-    work.db.prepare_cached(AMEND_END)?.execute(ended)?;
-    work.count_end(job.spot.queue, State::Cancelled);
-    work.enter(
-        Spot {
+    tx.db.prepare_cached(AMEND_END)?.execute(ended)?;
+    tx.count_end(job.entry.queue, JobState::Cancelled);
+    tx.enter(
+        IndexEntry {
             finished_at: now,
-            ..job.spot
+            ..job.entry
         },
-        State::Cancelled,
+        JobState::Cancelled,
     )
 }

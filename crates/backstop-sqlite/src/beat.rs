@@ -1,9 +1,9 @@
 //! Signs of life.
 
 use crate::row;
-use crate::work::Work;
-use backstop_core::lease::longest_kept;
-use backstop_core::port::Beat;
+use crate::transaction::WriteTransaction;
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::BeatRequest;
 use backstop_core::{Lease, LeaseNumber, QueueName, Time};
 use rusqlite::{CachedStatement, Result, Row, params};
 use std::collections::BTreeSet;
@@ -14,49 +14,57 @@ const BEAT_SETTLED: &str = include_str!("sql/beat_settled.sql");
 const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
 
 /// Keeps claims alive, and tells which leases are lost.
-pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Lease>> {
-    work.flush_claims()?;
+pub(crate) fn beat(
+    tx: &mut WriteTransaction<'_>,
+    beat: &BeatRequest,
+    now: Time,
+) -> Result<Vec<Lease>> {
+    tx.flush_claims()?;
     let queues: Vec<&str> = beat.queues.iter().map(QueueName::as_str).collect();
     let worker = params![beat.worker.as_str(), queues.join("\n"), now.as_micros()];
-    work.db.prepare_cached(BEAT_WORKER)?.execute(worker)?;
+    tx.db.prepare_cached(BEAT_WORKER)?.execute(worker)?;
     let (mut alive, mut lost) = (BTreeSet::<LeaseNumber>::new(), Vec::new());
-    let mut find = work.db.prepare_cached(SETTLE_FIND)?;
-    let mut settled = work.db.prepare_cached(BEAT_SETTLED)?;
+    let mut find = tx.db.prepare_cached(SETTLE_FIND)?;
+    let mut settled = tx.db.prepare_cached(BEAT_SETTLED)?;
     for lease in &beat.leases {
-        if is_current(work, &mut find, lease)? {
+        if is_current(tx, &mut find, lease)? {
             alive.insert(lease.number);
-        } else if !is_settled(work, &mut settled, lease)? {
+        } else if !is_settled(tx, &mut settled, lease)? {
             lost.push(lease.clone());
         }
     }
-    let kept = longest_kept(beat.until, now);
-    let mut extend = work.db.prepare_cached(BEAT_EXTEND)?;
+    let kept = longest_lease_end(beat.until, now);
+    let mut extend = tx.db.prepare_cached(BEAT_EXTEND)?;
     for number in alive {
         extend.execute([number.as_i64(), beat.until.as_micros(), kept.as_micros()])?;
     }
     Ok(lost)
 }
 
-fn is_current(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
-    let Some(queue) = work.queue(&lease.queue)? else {
+fn is_current(
+    tx: &mut WriteTransaction<'_>,
+    find: &mut CachedStatement<'_>,
+    lease: &Lease,
+) -> Result<bool> {
+    let Some(queue) = tx.queue(&lease.queue)? else {
         return Ok(false);
     };
-    let named = params![
-        lease.job.as_bytes(),
-        lease.number.as_i64(),
-        work.at(queue).id
-    ];
+    let named = params![lease.job.as_bytes(), lease.number.as_i64(), tx.at(queue).id];
     find.exists(named)
 }
 
-fn is_settled(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
-    let Some(queue) = work.queue(&lease.queue)? else {
+fn is_settled(
+    tx: &mut WriteTransaction<'_>,
+    find: &mut CachedStatement<'_>,
+    lease: &Lease,
+) -> Result<bool> {
+    let Some(queue) = tx.queue(&lease.queue)? else {
         return Ok(false);
     };
     find.exists(params![
         lease.job.as_bytes(),
         lease.number.as_i64(),
-        work.at(queue).id
+        tx.at(queue).id
     ])
 }
 

@@ -1,10 +1,10 @@
 //! Small values that processes share.
 
 use crate::row;
-use crate::work::Work;
+use crate::transaction::WriteTransaction;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::cells::Judged;
-use backstop_core::port::{Cell, CellQuery, Swap, Swapped};
+use backstop_core::port::cells::SwapDecision;
+use backstop_core::port::{Cell, CellSwap, ListCellsRequest, SwapOutcome};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 const CELL_FIND: &str = include_str!("sql/cell_find.sql");
@@ -18,7 +18,7 @@ pub(crate) fn cells(db: &Connection, names: &[String]) -> Result<Vec<Option<Cell
 }
 
 /// The next cells, by name.
-pub(crate) fn list(db: &Connection, query: &CellQuery) -> Result<Vec<Cell>> {
+pub(crate) fn list(db: &Connection, query: &ListCellsRequest) -> Result<Vec<Cell>> {
     let first = match &query.after {
         // Nothing comes between a text and the same with a NUL behind it.
         Some(after) if *after >= query.prefix => format!("{after}\0"),
@@ -39,26 +39,26 @@ pub(crate) fn list(db: &Connection, query: &CellQuery) -> Result<Vec<Cell>> {
 }
 
 /// Changes values, each by itself.
-pub(crate) fn swap(work: &mut Work<'_>, swaps: &[Swap]) -> Result<Vec<Swapped>> {
-    swaps.iter().map(|swap| swap_one(work, swap)).collect()
+pub(crate) fn swap(tx: &mut WriteTransaction<'_>, swaps: &[CellSwap]) -> Result<Vec<SwapOutcome>> {
+    swaps.iter().map(|swap| swap_one(tx, swap)).collect()
 }
 
-fn swap_one(work: &mut Work<'_>, swap: &Swap) -> Result<Swapped> {
-    let standing = find(work.db, &swap.name)?;
-    match swap.judge(standing.as_ref()) {
-        Judged::Stands => return Ok(Swapped::Applied),
-        Judged::Conflict => return Ok(Swapped::Conflict(standing)),
-        Judged::Apply => {}
+fn swap_one(tx: &mut WriteTransaction<'_>, swap: &CellSwap) -> Result<SwapOutcome> {
+    let current = find(tx.db, &swap.name)?;
+    match swap.judge(current.as_ref()) {
+        SwapDecision::AlreadyApplied => return Ok(SwapOutcome::Applied),
+        SwapDecision::Conflict => return Ok(SwapOutcome::Conflict(current)),
+        SwapDecision::Apply => {}
     }
     match &swap.value {
         Some(value) => {
-            work.db
+            tx.db
                 .prepare_cached(CELL_PUT)?
                 .execute(params![swap.name, swap.version, value])?
         }
-        None => work.db.prepare_cached(CELL_REMOVE)?.execute([&swap.name])?,
+        None => tx.db.prepare_cached(CELL_REMOVE)?.execute([&swap.name])?,
     };
-    Ok(Swapped::Applied)
+    Ok(SwapOutcome::Applied)
 }
 
 fn find(db: &Connection, name: &str) -> Result<Option<Cell>> {

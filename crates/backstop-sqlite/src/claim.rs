@@ -1,13 +1,13 @@
 //! Jobs out: from the ready line into running, without a touch of the job's own row.
 
-use crate::lines::{RUNNING_REMOVE, Spot, Which};
-use crate::row::{self, Reader};
-use crate::work::{QueueAt, Work};
-use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use crate::row::{self, LeasedJobReader};
+use crate::state_index::{IndexEntry, JobLookup, RUNNING_REMOVE};
+use crate::transaction::{QueueIndex, WriteTransaction};
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use backstop_core::job::Claimant;
 use backstop_core::limits::CLAIM_BYTES_MAX;
 use backstop_core::port::Claim;
-use backstop_core::{Fingerprint, LeaseNumber, Leased, QueueName, State, Time, WorkerName};
+use backstop_core::{Fingerprint, JobState, LeaseNumber, LeasedRun, QueueName, Time, WorkerName};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Row, params};
 
 const CLAIM_KNOWN: &str = include_str!("sql/claim_known.sql");
@@ -22,10 +22,14 @@ const AMEND_END: &str = include_str!("sql/amend_end.sql");
 const AMEND_HISTORY: &str = include_str!("sql/amend_history.sql");
 
 /// Hands out ready jobs; what the same claim got before, if it is repeated.
-pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec<Leased>> {
-    work.flush_claims()?;
-    if is_open(work, claim.number)? {
-        return Ok(held_under(work, claim.number, now)?
+pub(crate) fn claim(
+    tx: &mut WriteTransaction<'_>,
+    claim: &Claim,
+    now: Time,
+) -> Result<Vec<LeasedRun>> {
+    tx.flush_claims()?;
+    if is_open(tx, claim.number)? {
+        return Ok(held_under(tx, claim.number, now)?
             .into_iter()
             .map(|held| held.run)
             .collect());
@@ -34,11 +38,11 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
     let mut bytes_left = CLAIM_BYTES_MAX;
     for want in &claim.wants {
         if bytes_left > 0
-            && let Some(queue) = work.queue(&want.queue)?
-            && !work.at(queue).paused
+            && let Some(queue) = tx.queue(&want.queue)?
+            && !tx.at(queue).paused
         {
             take(
-                work,
+                tx,
                 queue,
                 want.max,
                 claim.number,
@@ -53,20 +57,23 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
             since: now,
             until: claim.until,
         };
-        open(work, claim.number, &by, leased.len())?;
+        open(tx, claim.number, &by, leased.len())?;
     }
     Ok(leased)
 }
 
 /// Whether a claim still holds jobs. The claims must be flushed.
-pub(crate) fn is_open(work: &Work<'_>, number: LeaseNumber) -> Result<bool> {
-    work.db
-        .prepare_cached(CLAIM_KNOWN)?
-        .exists([number.as_i64()])
+pub(crate) fn is_open(tx: &WriteTransaction<'_>, number: LeaseNumber) -> Result<bool> {
+    tx.db.prepare_cached(CLAIM_KNOWN)?.exists([number.as_i64()])
 }
 
 /// Writes down a claim of so many jobs.
-pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: usize) -> Result<()> {
+pub(crate) fn open(
+    tx: &WriteTransaction<'_>,
+    number: LeaseNumber,
+    by: &Claimant,
+    jobs: usize,
+) -> Result<()> {
     let (since, until) = (by.since.as_micros(), by.until.as_micros());
     let claim = params![
         number.as_i64(),
@@ -75,25 +82,29 @@ pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: us
         row::number(jobs),
         since
     ];
-    work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
+    tx.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 
 /// Takes the head of a queue's line, until the claim has enough bytes.
 fn take(
-    work: &mut Work<'_>,
-    queue: QueueAt,
+    tx: &mut WriteTransaction<'_>,
+    queue: QueueIndex,
     max: usize,
     number: LeaseNumber,
     now: Time,
-    (leased, bytes_left): (&mut Vec<Leased>, &mut usize),
+    (leased, bytes_left): (&mut Vec<LeasedRun>, &mut usize),
 ) -> Result<()> {
-    let db = work.db;
-    let (queue_id, queue_name) = (work.at(queue).id, work.at(queue).name.clone());
+    let db = tx.db;
+    let (queue_id, queue_name) = (tx.at(queue).id, tx.at(queue).name.clone());
     let mut lease = db.prepare_cached(CLAIM_LEASE)?;
     let mut job = db.prepare_cached(CLAIM_JOB)?;
     let mut taking = db.prepare_cached(CLAIM_TAKE)?;
     let mut rows = taking.query(params![queue_id, row::number(max)])?;
-    let (mut reader, mut ends, mut unreadable) = (Reader::default(), Ends::default(), Vec::new());
+    let (mut reader, mut ends, mut unreadable) = (
+        LeasedJobReader::default(),
+        LevelCursors::default(),
+        Vec::new(),
+    );
     let before = leased.len();
     while *bytes_left > 0
         && let Some(row) = rows.next()?
@@ -103,7 +114,7 @@ fn take(
             row::whole(row, 1)?,
             row::whole(row, 2)?,
         );
-        ends.reach(level, seq);
+        ends.advance(level, seq);
         match read(&mut job, no, |row| {
             reader.leased(row, &queue_name, level, number)
         })? {
@@ -122,11 +133,15 @@ fn take(
             .execute([queue_id, *level, *seq])?;
     }
     let taken = row::number(leased.len() - before);
-    work.count(queue, State::Running, taken);
-    work.count(queue, State::Ready, -taken - row::number(unreadable.len()));
+    tx.count(queue, JobState::Running, taken);
+    tx.count(
+        queue,
+        JobState::Ready,
+        -taken - row::number(unreadable.len()),
+    );
     unreadable
         .into_iter()
-        .try_for_each(|no| end_unreadable(work, no, now))
+        .try_for_each(|no| end_unreadable(tx, no, now))
 }
 
 /// What is read of a job, if it is there.
@@ -140,10 +155,10 @@ fn read<T>(
 
 /// The last place taken of each level, in the order of the line.
 #[derive(Default)]
-struct Ends(Vec<(i64, i64)>);
+struct LevelCursors(Vec<(i64, i64)>);
 
-impl Ends {
-    fn reach(&mut self, level: i64, seq: i64) {
+impl LevelCursors {
+    fn advance(&mut self, level: i64, seq: i64) {
         match self.0.last_mut() {
             Some(last) if last.0 == level => last.1 = seq,
             _ => self.0.push((level, seq)),
@@ -152,98 +167,100 @@ impl Ends {
 }
 
 /// A job under a claim, who had it before it was seized, and whether they had begun.
-pub(crate) struct Held {
-    pub(crate) run: Leased,
+pub(crate) struct ClaimedRow {
+    pub(crate) run: LeasedRun,
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
     pub(crate) begun: bool,
 }
 
 /// What a claim still holds, in the order of the line.
-pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) -> Result<Vec<Held>> {
-    let places = places_under(work, number)?;
-    held_at(work, places, number, now)
+pub(crate) fn held_under(
+    tx: &mut WriteTransaction<'_>,
+    number: LeaseNumber,
+    now: Time,
+) -> Result<Vec<ClaimedRow>> {
+    let places = places_under(tx, number)?;
+    held_at(tx, places, number, now)
 }
 
 /// What a claim holds of these jobs, in the order of the line: without a look at all others that
 /// run.
 pub(crate) fn held_of(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     ids: &[Vec<u8>],
     number: LeaseNumber,
     now: Time,
-) -> Result<Vec<Held>> {
-    let db = work.db;
+) -> Result<Vec<ClaimedRow>> {
+    let db = tx.db;
     let mut place = db.prepare_cached(SEIZE_HELD)?;
     let mut places = Vec::with_capacity(ids.len());
     for id in ids {
         let mut rows = place.query([id])?;
         while let Some(row) = rows.next()? {
-            places.push(RunningAt::read(work, row)?);
+            places.push(RunningRow::read(tx, row)?);
         }
     }
-    held_at(work, places, number, now)
+    held_at(tx, places, number, now)
 }
 
 fn held_at(
-    work: &mut Work<'_>,
-    mut places: Vec<RunningAt>,
+    tx: &mut WriteTransaction<'_>,
+    mut places: Vec<RunningRow>,
     number: LeaseNumber,
     now: Time,
-) -> Result<Vec<Held>> {
+) -> Result<Vec<ClaimedRow>> {
     places.sort_by(|one, other| one.order.cmp(&other.order));
-    let mut job = work.db.prepare_cached(CLAIM_JOB)?;
-    let (mut reader, mut held) = (Reader::default(), Vec::new());
+    let mut job = tx.db.prepare_cached(CLAIM_JOB)?;
+    let (mut reader, mut held) = (LeasedJobReader::default(), Vec::new());
     for place in places {
         let (queue, level, _) = &place.order;
         if let Some(run) = read(&mut job, place.no, |row| {
             reader.leased(row, queue, *level, number)
         })? {
-            held.push(Held {
+            held.push(ClaimedRow {
                 run,
                 vanished: place.vanished,
                 begun: place.begun,
             });
             continue;
         }
-        work.db
-            .prepare_cached(RUNNING_REMOVE)?
-            .execute([place.id])?;
-        work.leave_claim(number, 1);
-        work.count(place.queue, State::Running, -1);
-        end_unreadable(work, place.no, now)?;
+        tx.db.prepare_cached(RUNNING_REMOVE)?.execute([place.id])?;
+        tx.leave_claim(number, 1);
+        tx.count(place.queue, JobState::Running, -1);
+        end_unreadable(tx, place.no, now)?;
     }
     Ok(held)
 }
 
 /// A row of a job that runs.
-struct RunningAt {
+struct RunningRow {
     no: i64,
-    queue: QueueAt,
+    queue: QueueIndex,
     order: (QueueName, i64, i64),
     id: Vec<u8>,
     vanished: Option<(WorkerName, LeaseNumber)>,
     begun: bool,
 }
 
-fn places_under(work: &mut Work<'_>, number: LeaseNumber) -> Result<Vec<RunningAt>> {
-    let db = work.db;
+fn places_under(tx: &mut WriteTransaction<'_>, number: LeaseNumber) -> Result<Vec<RunningRow>> {
+    let db = tx.db;
     let mut holding = db.prepare_cached(CLAIM_HELD)?;
     let mut rows = holding.query([number.as_i64()])?;
     let mut places = Vec::new();
     while let Some(row) = rows.next()? {
-        places.push(RunningAt::read(work, row)?);
+        places.push(RunningRow::read(tx, row)?);
     }
     Ok(places)
 }
 
-impl RunningAt {
-    fn read(work: &mut Work<'_>, row: &Row<'_>) -> Result<Self> {
-        let queue = work.queue_of(row::whole(row, 3)?)?;
+impl RunningRow {
+    fn read(tx: &mut WriteTransaction<'_>, row: &Row<'_>) -> Result<Self> {
+        let queue = tx.queue_of(row::whole(row, 3)?)?;
         Ok(Self {
             no: row::whole(row, 0)?,
             queue,
             order: (
-                work.at(queue).name.clone(),
+                tx.at(queue).name.clone(),
                 row::whole(row, 1)?,
                 row::whole(row, 2)?,
             ),
@@ -262,37 +279,37 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
 /// Ends a job that is in no line and that no worker could be given: it is dead, where a person
 /// finds it, and does not keep the jobs behind it waiting. It is dead over any bound: there is
 /// nobody to give it back to.
-fn end_unreadable(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
+fn end_unreadable(tx: &mut WriteTransaction<'_>, no: i64, now: Time) -> Result<()> {
     tracing::warn!(
         no,
         "a row of backstop_job cannot be read; its job is dead. Run `backstop doctor`"
     );
-    let Some(job) = work.standing(Which::No(no))? else {
+    let Some(job) = tx.find_job_row(JobLookup::No(no))? else {
         return Ok(());
     };
     let error = ErrorReport {
         error_type: Some("UnreadableRow".to_owned()),
         ..ErrorReport::message("what the store holds of this job cannot be read; it was not run")
     };
-    let failure = Failure::new(now, 0, Cause::Failed, &WorkerName::new(""), error);
-    work.db.prepare_cached(AMEND_END)?.execute(params![
+    let failure = FailureRecord::new(now, 0, FailureCause::Failed, &WorkerName::new(""), error);
+    tx.db.prepare_cached(AMEND_END)?.execute(params![
         no,
-        row::code(State::Dead),
+        row::code(JobState::Dead),
         now.as_micros(),
         None::<&str>
     ])?;
-    let history = History::default().with(failure);
-    work.db
+    let history = FailureHistory::default().with_failure(failure);
+    tx.db
         .prepare_cached(AMEND_HISTORY)?
         .execute(params![no, history.as_bytes()])?;
-    work.count_end(job.spot.queue, State::Dead);
+    tx.count_end(job.entry.queue, JobState::Dead);
     let fingerprint = Some(Fingerprint::of_death(None, &history));
-    work.enter(
-        Spot {
+    tx.enter(
+        IndexEntry {
             finished_at: now,
             fingerprint,
-            ..job.spot
+            ..job.entry
         },
-        State::Dead,
+        JobState::Dead,
     )
 }

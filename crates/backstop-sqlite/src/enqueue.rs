@@ -1,18 +1,18 @@
 //! Jobs in: by the store's own writer, or inside a transaction of the caller's.
 
 use crate::error::store_error;
-use crate::lines::{DUE_ADD, READY_ADD};
 use crate::migrate::check_version;
+use crate::overflow::make_room;
 use crate::recovery::FailureMarker;
-use crate::room::make_room;
 use crate::row;
-use crate::work::{QueueAt, Work};
+use crate::state_index::{DUE_ADD, READY_ADD};
+use crate::transaction::{QueueIndex, WriteTransaction};
 use crate::writer::leave_log;
+use backstop_core::job_options::JobOptions;
 use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::backlog::check_enqueue;
-use backstop_core::port::{Answer, Enqueued, StoreError};
-use backstop_core::terms::Terms;
-use backstop_core::{JobId, NewJob, QueueName, State, Time};
+use backstop_core::port::{EnqueueOutcome, StoreError, StoreResult};
+use backstop_core::{JobId, JobState, NewJob, QueueName, Time};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Transaction, params};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,15 +37,15 @@ pub fn enqueue_in(
     transaction: &Transaction<'_>,
     jobs: &[NewJob],
     now: Time,
-) -> Answer<Vec<Enqueued>> {
+) -> StoreResult<Vec<EnqueueOutcome>> {
     check_enqueue(jobs, now)?;
     check_reliable(transaction)?;
     check_version(transaction, DOING)?;
     let inside = || {
         transaction.execute_batch("SAVEPOINT backstop_enqueue")?;
-        let mut work = Work::new(transaction);
-        let answers = enqueue(&mut work, jobs, QUEUES_MAX, now)
-            .and_then(|answers| work.flush().map(|()| answers));
+        let mut tx = WriteTransaction::new(transaction);
+        let answers = enqueue(&mut tx, jobs, QUEUES_MAX, now)
+            .and_then(|answers| tx.flush().map(|()| answers));
         let end = if answers.is_ok() {
             ""
         } else {
@@ -59,7 +59,7 @@ pub fn enqueue_in(
 
 /// Refuses a file that waits to be recovered: a commit could succeed behind a hole in its log. The
 /// marker lies beside the path that SQLite has resolved.
-fn check_reliable(transaction: &Transaction<'_>) -> Answer<()> {
+fn check_reliable(transaction: &Transaction<'_>) -> StoreResult<()> {
     match transaction.path() {
         Some(path) if FailureMarker::of(Path::new(path)).is_set() => {
             leave_log(transaction);
@@ -76,33 +76,30 @@ fn check_reliable(transaction: &Transaction<'_>) -> Answer<()> {
 
 /// Takes jobs in, if the store has room for their queues; otherwise nothing is changed.
 pub(crate) fn enqueue(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     jobs: &[NewJob],
     max_queues: usize,
     now: Time,
-) -> Result<Answer<Vec<Enqueued>>> {
-    if let Err(refused) = check_queues(work, jobs.iter().map(|job| &job.queue), max_queues)? {
+) -> Result<StoreResult<Vec<EnqueueOutcome>>> {
+    if let Err(refused) = check_queues(tx, jobs.iter().map(|job| &job.queue), max_queues)? {
         return Ok(Err(refused));
     }
-    let mut lines = Lines::prepare(work)?;
+    let mut statements = EnqueueStatements::prepare(tx)?;
     jobs.iter()
-        .map(|job| enqueue_one(work, &mut lines, job, now))
+        .map(|job| enqueue_one(tx, &mut statements, job, now))
         .collect::<Result<_>>()
         .map(Ok)
 }
 
 /// Refuses these queues if some of them are new and the store has no room for them.
 pub(crate) fn check_queues<'q>(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     queues: impl Iterator<Item = &'q QueueName>,
     max: usize,
-) -> Result<Answer<()>> {
+) -> Result<StoreResult<()>> {
     let mut new = BTreeSet::new();
     for queue in queues {
-        if work.queue(queue)?.is_none()
-            && new.insert(queue)
-            && work.queue_count()? + new.len() > max
-        {
+        if tx.queue(queue)?.is_none() && new.insert(queue) && tx.queue_count()? + new.len() > max {
             return Ok(Err(StoreError::too_many_queues(queue, max)));
         }
     }
@@ -110,93 +107,97 @@ pub(crate) fn check_queues<'q>(
 }
 
 /// What every new job is written with.
-struct Lines<'c> {
+struct EnqueueStatements<'c> {
     job: CachedStatement<'c>,
     ready: CachedStatement<'c>,
     due: CachedStatement<'c>,
 }
 
-impl<'c> Lines<'c> {
-    fn prepare(work: &Work<'c>) -> Result<Self> {
+impl<'c> EnqueueStatements<'c> {
+    fn prepare(tx: &WriteTransaction<'c>) -> Result<Self> {
         Ok(Self {
-            job: work.db.prepare_cached(ENQUEUE_JOB)?,
-            ready: work.db.prepare_cached(READY_ADD)?,
-            due: work.db.prepare_cached(DUE_ADD)?,
+            job: tx.db.prepare_cached(ENQUEUE_JOB)?,
+            ready: tx.db.prepare_cached(READY_ADD)?,
+            due: tx.db.prepare_cached(DUE_ADD)?,
         })
     }
 }
 
 fn enqueue_one(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut EnqueueStatements<'_>,
     job: &NewJob,
     now: Time,
-) -> Result<Enqueued> {
-    let known_queue = work.queue(&job.queue)?;
-    let full_queue = known_queue.filter(|queue| !work.has_room(*queue));
+) -> Result<EnqueueOutcome> {
+    let known_queue = tx.queue(&job.queue)?;
+    let full_queue = known_queue.filter(|queue| !tx.has_room(*queue));
     // Without a key and in a queue that exists and has room, the insert itself finds out whether
     // the job is known.
     if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some())
-        && let Some(answer) = known(work, job.id, &job.queue)?
+        && let Some(answer) = find_known(tx, job.id, &job.queue)?
     {
         return Ok(answer);
     }
     if let (Some(queue), Some(unique)) = (known_queue, &job.unique)
-        && let Some(holder) = work.key_holder(queue, &unique.key, now)?
+        && let Some(holder) = tx.key_holder(queue, &unique.key, now)?
     {
-        return Ok(Enqueued::Duplicate(holder));
+        return Ok(EnqueueOutcome::Duplicate(holder));
     }
     if let Some(queue) = full_queue
-        && !make_room(work, queue, now)?
+        && !make_room(tx, queue, now)?
     {
-        return Ok(Enqueued::Full);
+        return Ok(EnqueueOutcome::Full);
     }
     let queue = match known_queue {
         Some(queue) => queue,
-        None => work.queue_or_new(&job.queue)?,
+        None => tx.queue_or_new(&job.queue)?,
     };
     let state = job.first_state(now);
-    if !insert(work, lines, job, queue, state, now)? {
-        return Ok(known(work, job.id, &job.queue)?.unwrap_or(Enqueued::Same));
+    if !insert(tx, statements, job, queue, state, now)? {
+        return Ok(find_known(tx, job.id, &job.queue)?.unwrap_or(EnqueueOutcome::Same));
     }
     if let Some(unique) = &job.unique {
-        work.put_key(queue, &unique.key, job.id, unique.hold(now))?;
+        tx.put_key(queue, &unique.key, job.id, unique.hold(now))?;
     }
-    work.count(queue, state, 1);
-    work.count_enqueued(queue);
-    work.stir();
-    Ok(Enqueued::Inserted)
+    tx.count(queue, state, 1);
+    tx.count_enqueued(queue);
+    tx.mark_new_work();
+    Ok(EnqueueOutcome::Inserted)
 }
 
 /// What a job that comes into a queue is told, if its id is known.
-pub(crate) fn known(work: &mut Work<'_>, id: JobId, queue: &QueueName) -> Result<Option<Enqueued>> {
-    let at = work.queue(queue)?.map(|at| work.at(at).id);
-    let mut statement = work.db.prepare_cached(ENQUEUE_KNOWN)?;
+pub(crate) fn find_known(
+    tx: &mut WriteTransaction<'_>,
+    id: JobId,
+    queue: &QueueName,
+) -> Result<Option<EnqueueOutcome>> {
+    let at = tx.queue(queue)?.map(|at| tx.at(at).id);
+    let mut statement = tx.db.prepare_cached(ENQUEUE_KNOWN)?;
     let found: Option<i64> = statement
         .query_row([id.as_bytes()], |row| row.get(0))
         .optional()?;
     Ok(found.map(|found| {
         if Some(found) == at {
-            Enqueued::Same
+            EnqueueOutcome::Same
         } else {
-            Enqueued::Conflict
+            EnqueueOutcome::Conflict
         }
     }))
 }
 
 /// Writes the job and its place in line; `false` if its id is known.
 fn insert(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut EnqueueStatements<'_>,
     job: &NewJob,
-    queue: QueueAt,
-    state: State,
+    queue: QueueIndex,
+    state: JobState,
     now: Time,
 ) -> Result<bool> {
-    let (queue_id, seq) = (work.at(queue).id, work.next_seq(queue));
+    let (queue_id, seq) = (tx.at(queue).id, tx.next_seq(queue));
     let hold = job.unique.as_ref().map(|unique| unique.hold(now));
     let run_at = job.run_at.unwrap_or(now).as_micros();
-    let inserted = lines.job.execute(params![
+    let inserted = statements.job.execute(params![
         row::code(state),
         seq,
         run_at,
@@ -208,7 +209,7 @@ fn insert(
         hold.map(|hold| hold.states.bits()),
         hold.and_then(|hold| hold.until).map(Time::as_micros),
         now.as_micros(),
-        Terms::of(job).as_bytes(),
+        JobOptions::of(job).as_bytes(),
         job.payload.as_bytes(),
         row::NO_LEASE,
         row::NO_TAG,
@@ -216,14 +217,14 @@ fn insert(
     if inserted == 0 {
         return Ok(false);
     }
-    let no = work.db.last_insert_rowid();
-    if state == State::Ready {
-        lines
+    let no = tx.db.last_insert_rowid();
+    if state == JobState::Ready {
+        statements
             .ready
             .execute(params![queue_id, job.priority.level(), seq, no])?;
-        work.use_seq(queue);
+        tx.use_seq(queue);
     } else {
-        lines.due.execute([run_at, no])?;
+        statements.due.execute([run_at, no])?;
     }
     Ok(true)
 }

@@ -1,8 +1,8 @@
 //! What can be relied on, read from the live settings.
 
 use crate::migrate;
-use crate::open::{Durability, FileSystem, file_system};
-use backstop_core::port::{Examination, Finding, Grade, SchemaMark};
+use crate::open::{FileSystem, SqliteDurability, file_system};
+use backstop_core::port::{ExaminationReport, FindingSeverity, SchemaMark, StoreFinding};
 use rusqlite::{Connection, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,19 @@ const FREE_BYTES_LAST: u64 = 16 << 20;
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
 /// What only the writer's connection can tell.
-pub(crate) struct Settings {
+pub(crate) struct SqliteSettings {
     journal_mode: String,
     synchronous: i64,
 }
 
 /// Reads the settings that durable commits are made with.
-pub(crate) fn settings(writer: &Connection, durability: Durability) -> Result<Settings> {
+pub(crate) fn settings(
+    writer: &Connection,
+    durability: SqliteDurability,
+) -> Result<SqliteSettings> {
     let before: i64 = writer.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
     durability.sync().set(writer)?;
-    let settings = Settings {
+    let settings = SqliteSettings {
         journal_mode: writer.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
         synchronous: writer.query_row("PRAGMA synchronous", [], |row| row.get(0))?,
     };
@@ -41,7 +44,11 @@ pub(crate) fn settings(writer: &Connection, durability: Durability) -> Result<Se
 }
 
 /// Looks at everything.
-pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Result<Examination> {
+pub(crate) fn examine(
+    db: &Connection,
+    path: &Path,
+    settings: &SqliteSettings,
+) -> Result<ExaminationReport> {
     let size = size_of(path);
     let mut findings = vec![
         journal(settings),
@@ -53,7 +60,7 @@ pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Resu
         integrity(db, size)?,
     ];
     findings.extend(streams(db, size)?);
-    Ok(Examination {
+    Ok(ExaminationReport {
         store: format!(
             "SQLite {} at {} ({} KiB)",
             rusqlite::version(),
@@ -65,7 +72,7 @@ pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Resu
     })
 }
 
-fn promise(settings: &Settings) -> &'static str {
+fn promise(settings: &SqliteSettings) -> &'static str {
     if settings.journal_mode == "wal" && settings.synchronous >= 2 {
         "An acknowledged enqueue survives a crash of the process, the operating system and a power cut, \
          if the disk honours fsync."
@@ -74,88 +81,92 @@ fn promise(settings: &Settings) -> &'static str {
     }
 }
 
-fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding {
-        grade,
+fn finding(grade: FindingSeverity, what: impl Into<String>, advice: Option<&str>) -> StoreFinding {
+    StoreFinding {
+        severity: grade,
         what: what.into(),
         advice: advice.map(str::to_owned),
     }
 }
 
-fn journal(settings: &Settings) -> Finding {
+fn journal(settings: &SqliteSettings) -> StoreFinding {
     let what = format!("journal_mode = {}", settings.journal_mode);
     if settings.journal_mode == "wal" {
-        return finding(Grade::Good, what, None);
+        return finding(FindingSeverity::Good, what, None);
     }
     finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         what,
         Some("close every other program that has the file open, and start again"),
     )
 }
 
-fn synchronous(settings: &Settings) -> Finding {
+fn synchronous(settings: &SqliteSettings) -> StoreFinding {
     match settings.synchronous {
         0 => finding(
-            Grade::Bad,
+            FindingSeverity::Bad,
             "synchronous = off",
             Some("start again; backstop never sets this"),
         ),
         1 => finding(
-            Grade::Warning,
+            FindingSeverity::Warning,
             "synchronous = normal",
             Some("set `durability = \"full\"` if a power cut must lose nothing"),
         ),
-        _ => finding(Grade::Good, "synchronous = full", None),
+        _ => finding(FindingSeverity::Good, "synchronous = full", None),
     }
 }
 
-fn on_disk(path: &Path) -> Finding {
+fn on_disk(path: &Path) -> StoreFinding {
     match file_system(path) {
-        FileSystem::Local => finding(Grade::Good, "on a local file system", None),
+        FileSystem::Local => finding(FindingSeverity::Good, "on a local file system", None),
         FileSystem::User => {
             let advice =
                 "make sure that it is a local disk; on a network file system SQLite loses data";
-            finding(Grade::Warning, "on a FUSE file system", Some(advice))
+            finding(
+                FindingSeverity::Warning,
+                "on a FUSE file system",
+                Some(advice),
+            )
         }
         FileSystem::Network(name) => finding(
-            Grade::Bad,
+            FindingSeverity::Bad,
             format!("on {name}"),
             Some("move the file to a local disk"),
         ),
     }
 }
 
-fn free_space(path: &Path) -> Finding {
+fn free_space(path: &Path) -> StoreFinding {
     let Ok(stat) = rustix::fs::statvfs(path) else {
-        return finding(Grade::Warning, "free space is unknown", None);
+        return finding(FindingSeverity::Warning, "free space is unknown", None);
     };
-    room(stat.f_bavail.saturating_mul(stat.f_frsize))
+    free_space_finding(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-fn room(free: u64) -> Finding {
+fn free_space_finding(free: u64) -> StoreFinding {
     let what = format!("{} MiB free on its disk", free >> 20);
     let advice = Some("free some space; a full disk takes no jobs");
     match free {
-        ..FREE_BYTES_LAST => finding(Grade::Bad, what, advice),
-        FREE_BYTES_LAST..FREE_BYTES_MIN => finding(Grade::Warning, what, advice),
-        FREE_BYTES_MIN.. => finding(Grade::Good, what, None),
+        ..FREE_BYTES_LAST => finding(FindingSeverity::Bad, what, advice),
+        FREE_BYTES_LAST..FREE_BYTES_MIN => finding(FindingSeverity::Warning, what, advice),
+        FREE_BYTES_MIN.. => finding(FindingSeverity::Good, what, None),
     }
 }
 
-fn log(path: &Path) -> Finding {
+fn log(path: &Path) -> StoreFinding {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let bytes = size_of(&PathBuf::from(log));
     let what = format!("write-ahead log of {} KiB", bytes >> 10);
     if bytes > WAL_BYTES_MAX {
         let advice = "some program keeps a reading transaction open; end it, so that the log can be folded in";
-        return finding(Grade::Warning, what, Some(advice));
+        return finding(FindingSeverity::Warning, what, Some(advice));
     }
-    finding(Grade::Good, what, None)
+    finding(FindingSeverity::Good, what, None)
 }
 
-fn schema(db: &Connection) -> Result<Finding> {
+fn schema(db: &Connection) -> Result<StoreFinding> {
     let found = match migrate::mark(db)? {
         SchemaMark::Version(found) => found,
         SchemaMark::Missing | SchemaMark::PreRelease => 0,
@@ -163,14 +174,14 @@ fn schema(db: &Connection) -> Result<Finding> {
     let version = format!("version {found} of {}", migrate::VERSION);
     let drifted = drifted(db)?;
     if drifted.is_empty() {
-        return Ok(finding(Grade::Good, version, None));
+        return Ok(finding(FindingSeverity::Good, version, None));
     }
     let what = format!(
         "{version}, but not as this version makes it: {}",
         drifted.join(", ")
     );
     let advice = "somebody changed backstop's tables or indexes: restore them, or move the jobs to a new store";
-    Ok(finding(Grade::Bad, what, Some(advice)))
+    Ok(finding(FindingSeverity::Bad, what, Some(advice)))
 }
 
 /// Tables and indexes that are missing, changed or not ours, compared with a new store in memory.
@@ -203,26 +214,26 @@ fn shapes(db: &Connection) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-fn integrity(db: &Connection, size: u64) -> Result<Finding> {
+fn integrity(db: &Connection, size: u64) -> Result<StoreFinding> {
     if size > CHECKED_BYTES_MAX {
         let what = format!("integrity not checked: {} MiB would take long", size >> 20);
         let advice = "run `PRAGMA quick_check` on a copy when there is time";
-        return Ok(finding(Grade::Good, what, Some(advice)));
+        return Ok(finding(FindingSeverity::Good, what, Some(advice)));
     }
     let found: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found == "ok" {
-        return Ok(finding(Grade::Good, "integrity checked", None));
+        return Ok(finding(FindingSeverity::Good, "integrity checked", None));
     }
     let advice = "stop every program that uses the file, copy it, and restore a backup or run `sqlite3 FILE .recover`";
     Ok(finding(
-        Grade::Bad,
+        FindingSeverity::Bad,
         format!("damaged: {found}"),
         Some(advice),
     ))
 }
 
 /// Records that no key has, and keys that have not as many as they say; `None` if all is well.
-fn streams(db: &Connection, size: u64) -> Result<Option<Finding>> {
+fn streams(db: &Connection, size: u64) -> Result<Option<StoreFinding>> {
     if size > CHECKED_BYTES_MAX {
         return Ok(None);
     }
@@ -235,7 +246,7 @@ fn streams(db: &Connection, size: u64) -> Result<Option<Finding>> {
         "streams: {orphans} records without a key, {miscounted} keys that count their records wrong"
     );
     let advice = "somebody changed backstop's tables: restore a backup, or clear those keys";
-    Ok(Some(finding(Grade::Bad, what, Some(advice))))
+    Ok(Some(finding(FindingSeverity::Bad, what, Some(advice))))
 }
 
 fn size_of(path: &Path) -> u64 {
@@ -255,17 +266,17 @@ mod tests {
             FREE_BYTES_MIN - 1,
             FREE_BYTES_MIN,
         ];
-        let grades = grades.map(|free| room(free).grade);
+        let grades = grades.map(|free| free_space_finding(free).severity);
         assert_eq!(
             grades,
             [
-                Grade::Bad,
-                Grade::Bad,
-                Grade::Warning,
-                Grade::Warning,
-                Grade::Good
+                FindingSeverity::Bad,
+                FindingSeverity::Bad,
+                FindingSeverity::Warning,
+                FindingSeverity::Warning,
+                FindingSeverity::Good
             ]
         );
-        assert!(room(0).advice.is_some());
+        assert!(free_space_finding(0).advice.is_some());
     }
 }

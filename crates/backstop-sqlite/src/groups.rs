@@ -2,7 +2,7 @@
 
 use crate::row;
 use backstop_core::limits::GROUPS_MAX;
-use backstop_core::port::{Group, GroupQuery};
+use backstop_core::port::{DeadLetterGroup, ListGroupsRequest};
 use backstop_core::{Fingerprint, JobId, QueueName};
 use rusqlite::{Connection, OptionalExtension, Result, Row, Rows, params};
 
@@ -13,7 +13,7 @@ const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 
 /// Groups of deaths, the largest first. Counts and times are in the index of deaths; of the jobs
 /// only samples are read.
-pub(crate) fn groups(db: &Connection, query: &GroupQuery) -> Result<Vec<Group>> {
+pub(crate) fn groups(db: &Connection, query: &ListGroupsRequest) -> Result<Vec<DeadLetterGroup>> {
     let limit = row::number(query.limit.clamp(1, GROUPS_MAX));
     let Some(name) = &query.queue else {
         return read(db, db.prepare_cached(GROUPS)?.query([limit])?);
@@ -26,7 +26,7 @@ pub(crate) fn groups(db: &Connection, query: &GroupQuery) -> Result<Vec<Group>> 
     read(db, db.prepare_cached(GROUPS_OF)?.query(params![limit, id])?)
 }
 
-fn read(db: &Connection, mut rows: Rows<'_>) -> Result<Vec<Group>> {
+fn read(db: &Connection, mut rows: Rows<'_>) -> Result<Vec<DeadLetterGroup>> {
     let mut groups = Vec::new();
     while let Some(row) = rows.next()? {
         groups.extend(group(db, row)?);
@@ -35,13 +35,13 @@ fn read(db: &Connection, mut rows: Rows<'_>) -> Result<Vec<Group>> {
 }
 
 /// A group's row; `None` if the name of its queue cannot be read.
-fn group(db: &Connection, row: &Row<'_>) -> Result<Option<Group>> {
+fn group(db: &Connection, row: &Row<'_>) -> Result<Option<DeadLetterGroup>> {
     let Some(queue) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else {
         tracing::warn!("a row of backstop_queue has no readable name; run `backstop doctor`");
         return Ok(None);
     };
     let (queue_id, fingerprint) = (row::whole(row, 0)?, row::whole(row, 2)?);
-    Ok(Some(Group {
+    Ok(Some(DeadLetterGroup {
         queue,
         fingerprint: Fingerprint::from_i64(fingerprint),
         count: row::count(row, 3)?,

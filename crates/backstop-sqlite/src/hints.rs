@@ -1,35 +1,35 @@
 //! Hints that there may be something to claim or to promote.
 
 use async_trait::async_trait;
-use backstop_core::port::Hints;
+use backstop_core::port::HintSubscription;
 use rusqlite::{Connection, Result};
 use tokio::sync::watch;
 
 /// Gives hints to everybody who watches.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell(watch::Sender<u64>);
+pub(crate) struct Notifier(watch::Sender<u64>);
 
-impl Bell {
+impl Notifier {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
         Self(watch::Sender::new(0))
     }
 
     /// Gives a hint.
-    pub(crate) fn ring(&self) {
-        self.0.send_modify(|rings| *rings += 1);
+    pub(crate) fn notify(&self) {
+        self.0.send_modify(|hint_count| *hint_count += 1);
     }
 
     /// A subscription from now on.
-    pub(crate) fn listen(&self) -> Box<dyn Hints> {
-        Box::new(Rings(self.0.subscribe()))
+    pub(crate) fn subscribe(&self) -> Box<dyn HintSubscription> {
+        Box::new(HintReceiver(self.0.subscribe()))
     }
 }
 
-struct Rings(watch::Receiver<u64>);
+struct HintReceiver(watch::Receiver<u64>);
 
 #[async_trait]
-impl Hints for Rings {
+impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             // The store is gone, and with it every hint.
@@ -41,17 +41,17 @@ impl Hints for Rings {
 /// Tells when somebody else wrote to the file. Asked on the writer's own connection, where SQLite
 /// counts the commits of others only: a store does not wake itself by its own claims and beats.
 #[derive(Default)]
-pub(crate) struct Others {
-    seen: Option<i64>,
+pub(crate) struct OtherWriters {
+    data_version: Option<i64>,
 }
 
-impl Others {
+impl OtherWriters {
     /// Whether somebody wrote since this was asked last.
-    pub(crate) fn wrote(&mut self, db: &Connection) -> Result<bool> {
+    pub(crate) fn have_written(&mut self, db: &Connection) -> Result<bool> {
         let version = db
             .prepare_cached("PRAGMA data_version")?
             .query_row([], |row| row.get(0))?;
-        let before = self.seen.replace(version);
+        let before = self.data_version.replace(version);
         Ok(before.is_some_and(|before| before != version))
     }
 }

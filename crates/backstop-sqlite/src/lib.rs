@@ -14,26 +14,26 @@ mod claim;
 mod enqueue;
 mod error;
 mod examine;
-mod found;
+mod file_identity;
 mod groups;
 mod hints;
-mod holders;
-mod lines;
+mod job_view;
 mod list;
 mod migrate;
-mod moored;
 mod open;
+mod overflow;
 mod promote;
 mod prune;
 mod queues;
 mod readers;
 mod recovery;
-mod room;
 mod row;
 mod seize;
 mod settle;
+mod state_index;
 mod streams;
-mod work;
+mod transaction;
+mod unique_holders;
 mod workers;
 mod writer;
 
@@ -41,7 +41,7 @@ mod writer;
 mod plans;
 
 pub use enqueue::enqueue_in;
-pub use open::{Durability, OpenError, SqliteOptions};
+pub use open::{SqliteDurability, SqliteOpenError, SqliteOptions};
 
 use async_trait::async_trait;
 use backstop_core::limits::{
@@ -50,27 +50,29 @@ use backstop_core::limits::{
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
+use backstop_core::port::cursor::{AmendTarget, JobCursor};
 use backstop_core::port::operator::{check_ids, check_keys};
-use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
-    Claimed, Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder,
-    Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure,
-    Settled, Store, Swap, Swapped, WorkerStatus,
+    AmendJobsRequest, AmendResult, BeatRequest, BeatResult, Cell, CellStore, CellSwap, Claim,
+    ClaimResult, DeadLetterGroup, EnqueueOutcome, ExaminationReport, ExpiredLeases,
+    HintSubscription, JobStore, ListCellsRequest, ListGroupsRequest, ListJobsRequest,
+    ListJobsResult, MigrationResult, NewDeadLetter, OperatorStore, PromoteResult, PruneRequest,
+    PruneResult, QueueState, QueueStatus, SeizeRequest, SeizeResult, SettleOutcome, Store,
+    StoreResult, SwapOutcome, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
-use backstop_core::{Bounds, Job, JobId, Lease, NewJob, QueueName, Span, Time};
+use backstop_core::{Job, JobId, Lease, NewJob, QueueBounds, QueueName, Span, Time};
 use error::store_error;
-use hints::Bell;
-use moored::Moored;
-use readers::Readers;
-use seize::Leftovers;
+use file_identity::FileIdentity;
+use hints::Notifier;
+use readers::ReaderPool;
+use seize::PendingSeizures;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use work::Work;
-use writer::{Effort, Task, Writer, WriterFile};
+use transaction::WriteTransaction;
+use writer::{WriteDurability, WriteTask, WriterFile, WriterHandle};
 
 /// Bytes of a page of the file.
 const PAGE_BYTES: usize = 4_096;
@@ -78,15 +80,15 @@ const PAGE_BYTES: usize = 4_096;
 /// The store.
 pub struct SqliteStore {
     path: PathBuf,
-    durability: Durability,
-    bell: Bell,
+    durability: SqliteDurability,
+    notifier: Notifier,
     // Readers first: the writer folds the log into the file when nobody reads any more. Workers,
     // health checks and looks at single jobs never wait behind lists, which have readers of their
     // own.
-    readers: Readers,
-    lists: Readers,
-    writer: Writer,
-    leftovers: Arc<Mutex<Leftovers>>,
+    readers: ReaderPool,
+    lists: ReaderPool,
+    writer: WriterHandle,
+    pending_seizures: Arc<Mutex<PendingSeizures>>,
     /// The queue after which the next pruning goes on.
     pruned_to: Arc<Mutex<Option<String>>>,
     max_queues: usize,
@@ -95,25 +97,26 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the file, or makes it, and checks that it can be relied on. Its tables are made by
     /// [`Store::migrate`].
-    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let opened = open::open(path.as_ref(), options.readers.max(1))?;
-        let bell = Bell::new();
-        let moored = Arc::new(Moored::at(&opened.path)?);
+        let notifier = Notifier::new();
+        let file_identity = Arc::new(FileIdentity::at(&opened.path)?);
         let slots = Arc::default();
-        let readers =
-            Readers::start(opened.readers, &moored, &slots).map_err(OpenError::Threads)?;
-        let lists = Readers::start(opened.lists, &moored, &slots).map_err(OpenError::Threads)?;
-        let file = WriterFile::new(opened.writer, moored, slots);
-        let writer = Writer::start(file, options, bell.clone());
-        let writer = writer.map_err(OpenError::Threads)?;
+        let readers = ReaderPool::start(opened.readers, &file_identity, &slots)
+            .map_err(SqliteOpenError::Threads)?;
+        let lists = ReaderPool::start(opened.lists, &file_identity, &slots)
+            .map_err(SqliteOpenError::Threads)?;
+        let file = WriterFile::new(opened.writer, file_identity, slots);
+        let writer = WriterHandle::start(file, options, notifier.clone());
+        let writer = writer.map_err(SqliteOpenError::Threads)?;
         Ok(Self {
             path: opened.path,
             durability: options.durability,
-            bell,
+            notifier,
             readers,
             lists,
             writer,
-            leftovers: Arc::default(),
+            pending_seizures: Arc::default(),
             pruned_to: Arc::default(),
             max_queues: QUEUES_MAX,
         })
@@ -147,97 +150,109 @@ pub fn time() -> Time {
     Time::default().after(since_1970.into())
 }
 
-const fn task(doing: &'static str, effort: Effort, rows: usize) -> Task {
-    Task {
+const fn task(doing: &'static str, durability: WriteDurability, rows: usize) -> WriteTask {
+    WriteTask {
         doing,
-        effort,
+        durability,
         rows,
     }
 }
 
 #[async_trait]
-impl Backlog for SqliteStore {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for SqliteStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         check_enqueue(&jobs, now)?;
         let pages = jobs.iter().map(|job| job.payload.len()).sum::<usize>() / PAGE_BYTES;
-        let task = task("enqueueing", Effort::Durable, jobs.len() + pages);
+        let task = task("enqueueing", WriteDurability::Durable, jobs.len() + pages);
         let max_queues = self.max_queues;
         self.writer
-            .call(task, move |work| {
-                enqueue::enqueue(work, &jobs, max_queues, now)
-            })
+            .call(task, move |tx| enqueue::enqueue(tx, &jobs, max_queues, now))
             .await?
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         check_claim(&claim, now)?;
         let rows = claim.wants.iter().map(|want| want.max).sum();
-        let task = task("claiming", Effort::Claim, rows);
+        let task = task("claiming", WriteDurability::Claim, rows);
         self.writer
-            .call(task, move |work| claim::claim(work, &claim, now))
+            .call(task, move |tx| claim::claim(tx, &claim, now))
             .await
-            .map(Claimed::whole)
+            .map(ClaimResult::whole)
     }
 
-    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, _now: Time) -> StoreResult<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
         // A note whose caller went away would say of a job that nobody runs that it began.
-        let task = task("noting that runs begin", Effort::Claim, leases.len());
+        let task = task(
+            "noting that runs begin",
+            WriteDurability::Claim,
+            leases.len(),
+        );
         self.writer
-            .call(task, move |work| begin::begin(work, &leases))
+            .call(task, move |tx| begin::begin(tx, &leases))
             .await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let effort = if may_be_undone(&settlements) {
-            Effort::Light
+        let durability = if may_be_undone(&settlements) {
+            WriteDurability::Light
         } else {
-            Effort::Durable
+            WriteDurability::Durable
         };
-        let task = task("settling", effort, settlements.len());
+        let task = task("settling", durability, settlements.len());
         self.writer
-            .call(task, move |work| settle::settle(work, &settlements, now))
+            .call(task, move |tx| settle::settle(tx, &settlements, now))
             .await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
-        let task = task("beating", Effort::Light, beat.leases.len());
+        let task = task("beating", WriteDurability::Light, beat.leases.len());
         self.writer
-            .call(task, move |work| beat::beat(work, &beat, now))
+            .call(task, move |tx| beat::beat(tx, &beat, now))
             .await
-            .map(Beaten::whole)
+            .map(BeatResult::whole)
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
-        let task = task("promoting", Effort::Light, max.min(PROMOTE_MAX));
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
+        let task = task("promoting", WriteDurability::Light, max.min(PROMOTE_MAX));
         self.writer
-            .call(task, move |work| promote::promote(work, max, now))
+            .call(task, move |tx| promote::promote(tx, max, now))
             .await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
         // All of this store answers, or none of it does: nobody has a reason to spare a part.
         if !seize.spared.is_empty() {
-            return Ok(Seizure::default());
+            return Ok(SeizeResult::default());
         }
-        let task = task("seizing", Effort::Durable, seize.max.min(SEIZE_MAX));
-        let leftovers = Arc::clone(&self.leftovers);
-        let run = move |work: &mut Work<'_>| {
+        let task = task(
+            "seizing",
+            WriteDurability::Durable,
+            seize.max.min(SEIZE_MAX),
+        );
+        let pending_seizures = Arc::clone(&self.pending_seizures);
+        let run = move |tx: &mut WriteTransaction<'_>| {
             // Whatever is in there is checked before it is taken: a panic cannot have spoilt it.
-            let mut leftovers = leftovers.lock().unwrap_or_else(PoisonError::into_inner);
-            seize::seize(work, &seize, &mut leftovers, now)
+            let mut pending_seizures = pending_seizures
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            seize::seize(tx, &seize, &mut pending_seizures, now)
         };
         self.writer.call(task, run).await
     }
 }
 
 #[async_trait]
-impl Operator for SqliteStore {
-    async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
+impl OperatorStore for SqliteStore {
+    async fn job(&self, id: JobId, _now: Time) -> StoreResult<Option<Job>> {
         self.readers
             .call("reading a job", move |db| list::job(db, id))
             .await
@@ -248,7 +263,7 @@ impl Operator for SqliteStore {
         queue: QueueName,
         ids: Vec<JobId>,
         _now: Time,
-    ) -> Answer<Vec<Option<Job>>> {
+    ) -> StoreResult<Vec<Option<Job>>> {
         check_ids(&ids)?;
         let found =
             move |db: &rusqlite::Connection| ids.iter().map(|id| list::job(db, *id)).collect();
@@ -259,8 +274,8 @@ impl Operator for SqliteStore {
             .collect())
     }
 
-    async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
-        let after = Place::of(&query)?;
+    async fn jobs(&self, query: ListJobsRequest, _now: Time) -> StoreResult<ListJobsResult> {
+        let after = JobCursor::of(&query)?;
         self.lists
             .call("listing jobs", move |db| {
                 list::page(db, &query, after.as_ref())
@@ -268,22 +283,22 @@ impl Operator for SqliteStore {
             .await
     }
 
-    async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+    async fn amend(&self, amendment: AmendJobsRequest, now: Time) -> StoreResult<AmendResult> {
         let (doing, max_queues) = ("amending jobs", self.max_queues);
-        let wanted = match Reach::of(&amendment)? {
-            Reach::Ids(ids) => {
-                let task = task(doing, Effort::Durable, ids.len());
-                let amend = move |work: &mut Work<'_>| match amend::check_target(
-                    work,
+        let wanted = match AmendTarget::of(&amendment)? {
+            AmendTarget::Ids(ids) => {
+                let task = task(doing, WriteDurability::Durable, ids.len());
+                let amend = move |tx: &mut WriteTransaction<'_>| match amend::check_target(
+                    tx,
                     &amendment.action,
                     max_queues,
                 )? {
-                    Ok(()) => amend::amend_ids(work, &ids, &amendment, now).map(Ok),
+                    Ok(()) => amend::amend_ids(tx, &ids, &amendment, now).map(Ok),
                     Err(refused) => Ok(Err(refused)),
                 };
                 return self.writer.call(task, amend).await?;
             }
-            Reach::Fitting(wanted) => wanted,
+            AmendTarget::Matching(wanted) => wanted,
         };
         let sought = wanted.clone();
         let picked = self
@@ -292,51 +307,61 @@ impl Operator for SqliteStore {
             .await?;
         let next = picked.cursor();
         if picked.nos.is_empty() {
-            return Ok(Amended {
+            return Ok(AmendResult {
                 next,
-                ..Amended::default()
+                ..AmendResult::default()
             });
         }
-        let task = task(doing, Effort::Durable, picked.nos.len());
-        let amend =
-            move |work: &mut Work<'_>| match amend::check_target(work, &wanted.action, max_queues)?
-            {
-                Ok(()) => amend::amend_fitting(work, &picked.nos, &wanted, now).map(Ok),
-                Err(refused) => Ok(Err(refused)),
-            };
+        let task = task(doing, WriteDurability::Durable, picked.nos.len());
+        let amend = move |tx: &mut WriteTransaction<'_>| match amend::check_target(
+            tx,
+            &wanted.action,
+            max_queues,
+        )? {
+            Ok(()) => amend::amend_fitting(tx, &picked.nos, &wanted, now).map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        };
         let amended = self.writer.call(task, amend).await??;
-        Ok(Amended { next, ..amended })
+        Ok(AmendResult { next, ..amended })
     }
 
-    async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
+    async fn queues(&self, _now: Time) -> StoreResult<Vec<QueueStatus>> {
         self.lists.call("listing queues", queues::queues).await
     }
 
-    async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
+    async fn bury(
+        &self,
+        burials: Vec<NewDeadLetter>,
+        _now: Time,
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         check_count("bury", burials.len(), BURY_MAX)?;
         let pages = burials
             .iter()
             .map(|burial| burial.job.payload.len())
             .sum::<usize>()
             / PAGE_BYTES;
-        let task = task("burying", Effort::Durable, burials.len() + pages);
+        let task = task("burying", WriteDurability::Durable, burials.len() + pages);
         self.writer
-            .call(task, move |work| bury::bury(work, &burials))
+            .call(task, move |tx| bury::bury(tx, &burials))
             .await
     }
 
-    async fn holders(
+    async fn unique_holders(
         &self,
         queue: QueueName,
         keys: Vec<UniqueKey>,
         now: Time,
-    ) -> Answer<Vec<Option<KeyHolder>>> {
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         check_keys(&keys)?;
-        let read = move |db: &rusqlite::Connection| holders::holders(db, &queue, &keys, now);
+        let read = move |db: &rusqlite::Connection| unique_holders::holders(db, &queue, &keys, now);
         self.readers.call("looking for holders", read).await
     }
 
-    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
+    async fn groups(
+        &self,
+        query: ListGroupsRequest,
+        _now: Time,
+    ) -> StoreResult<Vec<DeadLetterGroup>> {
         self.lists
             .call("grouping dead letters", move |db| {
                 groups::groups(db, &query)
@@ -344,29 +369,39 @@ impl Operator for SqliteStore {
             .await
     }
 
-    async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
-        let task = task("bounding a queue", Effort::Durable, 1);
+    async fn set_bounds(
+        &self,
+        queue: QueueName,
+        bounds: QueueBounds,
+        _now: Time,
+    ) -> StoreResult<()> {
+        let task = task("bounding a queue", WriteDurability::Durable, 1);
         self.writer
-            .call(task, move |work| queues::set_bounds(work, &queue, bounds))
+            .call(task, move |tx| queues::set_bounds(tx, &queue, bounds))
             .await
     }
 
-    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()> {
         check_count("declare queues", queues.len(), DECLARE_MAX)?;
-        let task = task("declaring queues", Effort::Durable, queues.len());
+        let task = task("declaring queues", WriteDurability::Durable, queues.len());
         self.writer
-            .call(task, move |work| queues::declare(work, &queues))
+            .call(task, move |tx| queues::declare(tx, &queues))
             .await
     }
 
-    async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
-        let task = task("pausing or resuming a queue", Effort::Durable, 1);
+    async fn set_queue_state(
+        &self,
+        queue: QueueName,
+        gate: QueueState,
+        _now: Time,
+    ) -> StoreResult<()> {
+        let task = task("pausing or resuming a queue", WriteDurability::Durable, 1);
         self.writer
-            .call(task, move |work| queues::set_gate(work, &queue, gate))
+            .call(task, move |tx| queues::set_gate(tx, &queue, gate))
             .await
     }
 
-    async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+    async fn workers(&self, within: Span, now: Time) -> StoreResult<Vec<WorkerStatus>> {
         self.lists
             .call("listing workers", move |db| {
                 workers::workers(db, within, now)
@@ -374,7 +409,7 @@ impl Operator for SqliteStore {
             .await
     }
 
-    async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
+    async fn expired_leases(&self, before: Time) -> StoreResult<ExpiredLeases> {
         self.readers
             .call("counting expired leases", move |db| {
                 workers::expired_leases(db, before)
@@ -382,35 +417,39 @@ impl Operator for SqliteStore {
             .await
     }
 
-    async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
-        let task = task("pruning", Effort::Durable, retention.max.min(PRUNE_MAX));
+    async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
+        let task = task(
+            "pruning",
+            WriteDurability::Durable,
+            retention.max.min(PRUNE_MAX),
+        );
         let pruned_to = Arc::clone(&self.pruned_to);
-        let run = move |work: &mut Work<'_>| {
+        let run = move |tx: &mut WriteTransaction<'_>| {
             // A name is whole, whoever panicked beside it.
             let mut after = pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
-            prune::prune(work, &retention, &mut after, now)
+            prune::prune(tx, &retention, &mut after, now)
         };
         self.writer.call(task, run).await
     }
 }
 
 #[async_trait]
-impl Cells for SqliteStore {
-    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
+impl CellStore for SqliteStore {
+    async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>> {
         check_names(&names)?;
         self.readers
             .call("reading cells", move |db| cells::cells(db, &names))
             .await
     }
 
-    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+    async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>> {
         // Not a reader of lists: a server lists its tokens before it lets a worker in.
         self.readers
             .call("listing cells", move |db| cells::list(db, &query))
             .await
     }
 
-    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
+    async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>> {
         check_swaps(&swaps)?;
         let pages = swaps
             .iter()
@@ -418,37 +457,43 @@ impl Cells for SqliteStore {
             .map(Vec::len)
             .sum::<usize>()
             / PAGE_BYTES;
-        let task = task("swapping cells", Effort::Durable, swaps.len() + pages);
+        let task = task(
+            "swapping cells",
+            WriteDurability::Durable,
+            swaps.len() + pages,
+        );
         self.writer
-            .call(task, move |work| cells::swap(work, &swaps))
+            .call(task, move |tx| cells::swap(tx, &swaps))
             .await
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn migrate(&self) -> Answer<Migrated> {
-        self.writer.alone("migrating", migrate::migrate).await
+    async fn migrate(&self) -> StoreResult<MigrationResult> {
+        self.writer
+            .call_exclusive("migrating", migrate::migrate)
+            .await
     }
 
-    async fn is_new(&self) -> Answer<bool> {
+    async fn is_new(&self) -> StoreResult<bool> {
         Ok(false)
     }
 
-    async fn time(&self) -> Answer<Time> {
+    async fn time(&self) -> StoreResult<Time> {
         Ok(time())
     }
 
-    fn watch(&self) -> Box<dyn Hints> {
-        self.bell.listen()
+    fn watch(&self) -> Box<dyn HintSubscription> {
+        self.notifier.subscribe()
     }
 
-    async fn examine(&self) -> Answer<Examination> {
+    async fn examine(&self) -> StoreResult<ExaminationReport> {
         let (doing, durability, path) = ("examining", self.durability, self.path.clone());
         let settings = move |db: &mut rusqlite::Connection| {
             examine::settings(db, durability).map_err(|error| store_error(doing, &error))
         };
-        let settings = self.writer.alone(doing, settings).await?;
+        let settings = self.writer.call_exclusive(doing, settings).await?;
         self.lists
             .call(doing, move |db| examine::examine(db, &path, &settings))
             .await

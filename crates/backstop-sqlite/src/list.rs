@@ -2,14 +2,14 @@
 //! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
 //! it looked at.
 
-use crate::found::Found;
+use crate::job_view::ReadJob;
 use crate::row;
 use backstop_core::amend::Filter;
-use backstop_core::limits::{LOOK_FOR, PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, PAGE_SCAN_TIME, SCAN_MAX};
+use backstop_core::port::cursor::JobCursor;
 use backstop_core::port::operator::page_bytes;
-use backstop_core::port::place::Place;
-use backstop_core::port::{Order, Page, PageQuery};
-use backstop_core::{Job, JobId, State};
+use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder};
+use backstop_core::{Job, JobId, JobState};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::time::{Duration, Instant};
 
@@ -38,9 +38,9 @@ const ROWS_AT_ONCE: usize = 256;
 pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
     let found = db
         .prepare_cached(JOB_BY_ID)?
-        .query_row([id.as_bytes()], Found::read)
+        .query_row([id.as_bytes()], ReadJob::read)
         .optional()?;
-    let Some(Found { job, damaged }) = found else {
+    let Some(ReadJob { job, damaged }) = found else {
         return Ok(None);
     };
     if let Some(damaged) = damaged {
@@ -50,9 +50,13 @@ pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
 }
 
 /// A page of jobs, after `after` or from the start.
-pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) -> Result<Page> {
+pub(crate) fn page(
+    db: &Connection,
+    query: &ListJobsRequest,
+    after: Option<&JobCursor>,
+) -> Result<ListJobsResult> {
     if fits_nothing(&query.filter) {
-        return Ok(Page::default());
+        return Ok(ListJobsResult::default());
     }
     let queue = match &query.filter.queue {
         Some(name) => {
@@ -61,31 +65,31 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
                 .query_row([name.as_str()], |row| row::whole(row, 0))
                 .optional()?;
             let Some(id) = found else {
-                return Ok(Page::default());
+                return Ok(ListJobsResult::default());
             };
-            Some(Queue {
+            Some(ListedQueue {
                 id,
                 name: name.to_string(),
             })
         }
         None => None,
     };
-    let mut walk = Walk {
+    let mut walk = PageWalk {
         filter: &query.filter,
         queue,
         limit: query.limit.clamp(1, PAGE_MAX),
-        until: Instant::now() + Duration::from(LOOK_FOR),
+        until: Instant::now() + Duration::from(PAGE_SCAN_TIME),
         looked: 0,
         found: Vec::new(),
         next: None,
     };
     match query.filter.state {
-        Some(state @ (State::Scheduled | State::Retrying)) => walk.due(db, state, after)?,
-        Some(State::Ready) => walk.ready(db, after)?,
-        Some(state @ (State::Done | State::Dead | State::Cancelled)) => {
+        Some(state @ (JobState::Scheduled | JobState::Retrying)) => walk.due(db, state, after)?,
+        Some(JobState::Ready) => walk.ready(db, after)?,
+        Some(state @ (JobState::Done | JobState::Dead | JobState::Cancelled)) => {
             walk.finished(db, state, query.order, after)?;
         }
-        Some(State::Running) => walk.arrivals(db, LIST_RUNNING, after)?,
+        Some(JobState::Running) => walk.arrivals(db, LIST_RUNNING, after)?,
         None if query.filter.fingerprint.is_some() => {
             walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?;
         }
@@ -95,28 +99,28 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
 }
 
 /// The jobs that a walk found, as far as the page has room for them.
-fn read(db: &Connection, walk: Walk<'_>) -> Result<Page> {
-    let mut page = Page {
+fn read(db: &Connection, walk: PageWalk<'_>) -> Result<ListJobsResult> {
+    let mut page = ListJobsResult {
         next: walk.next.map(|place| place.to_string()),
-        ..Page::default()
+        ..ListJobsResult::default()
     };
     let mut by_no = db.prepare_cached(JOB_BY_NO)?;
     let (mut bytes, mut last) = (0, None);
     for (no, place) in walk.found {
-        match by_no.query_row([no], Found::read).optional()? {
-            Some(Found {
+        match by_no.query_row([no], ReadJob::read).optional()? {
+            Some(ReadJob {
                 damaged: Some(damaged),
                 ..
             }) => page.damaged.push(damaged),
-            Some(Found { job: Some(job), .. }) => {
+            Some(ReadJob { job: Some(job), .. }) => {
                 bytes += page_bytes(&job);
                 if bytes > PAGE_BYTES_MAX && last.is_some() {
-                    page.next = last.map(|place: Place| place.to_string());
+                    page.next = last.map(|place: JobCursor| place.to_string());
                     return Ok(page);
                 }
                 page.jobs.push(job);
             }
-            Some(Found { job: None, .. }) | None => {}
+            Some(ReadJob { job: None, .. }) | None => {}
         }
         last = Some(place);
     }
@@ -125,48 +129,54 @@ fn read(db: &Connection, walk: Walk<'_>) -> Result<Page> {
 
 /// Whether no job can fit, because only dead ones have a fingerprint.
 fn fits_nothing(filter: &Filter) -> bool {
-    filter.fingerprint.is_some() && filter.state.is_some_and(|state| state != State::Dead)
+    filter.fingerprint.is_some() && filter.state.is_some_and(|state| state != JobState::Dead)
 }
 
 /// A queue the list may show.
-struct Queue {
+struct ListedQueue {
     id: i64,
     name: String,
 }
 
 /// What a page has seen so far.
-struct Walk<'a> {
+struct PageWalk<'a> {
     filter: &'a Filter,
     /// The only queue whose jobs are shown, if the filter names one.
-    queue: Option<Queue>,
+    queue: Option<ListedQueue>,
     limit: usize,
     /// No look begins after this.
     until: Instant,
     looked: usize,
-    found: Vec<(i64, Place)>,
+    found: Vec<(i64, JobCursor)>,
     /// Where the next page starts, once it is clear that there is one.
-    next: Option<Place>,
+    next: Option<JobCursor>,
 }
 
 /// Whether a page is complete.
 #[derive(PartialEq, Eq)]
-enum Step {
-    On,
+enum PageProgress {
+    Continue,
     Full,
 }
 
-impl Walk<'_> {
+impl PageWalk<'_> {
     /// Looks at the row at `place`. `last` is the place of the row looked at before.
-    fn look(&mut self, fits: bool, no: i64, place: &Place, last: Option<&Place>) -> Step {
+    fn look(
+        &mut self,
+        fits: bool,
+        no: i64,
+        place: &JobCursor,
+        last: Option<&JobCursor>,
+    ) -> PageProgress {
         if self.looked == SCAN_MAX || self.is_late() || (fits && self.found.len() == self.limit) {
             self.next = last.cloned();
-            return Step::Full;
+            return PageProgress::Full;
         }
         self.looked += 1;
         if fits {
             self.found.push((no, place.clone()));
         }
-        Step::On
+        PageProgress::Continue
     }
 
     /// Whether there is no time for a further look. Each page gets on by some rows at least.
@@ -193,9 +203,9 @@ impl Walk<'_> {
     }
 
     /// Waiting jobs, by their time.
-    fn due(&mut self, db: &Connection, state: State, after: Option<&Place>) -> Result<()> {
+    fn due(&mut self, db: &Connection, state: JobState, after: Option<&JobCursor>) -> Result<()> {
         let (at, no) = match after {
-            Some(Place::Timed { at, no }) => (*at, *no),
+            Some(JobCursor::Timed { at, no }) => (*at, *no),
             _ => (i64::MIN, i64::MIN),
         };
         let mut statement = db.prepare_cached(LIST_DUE)?;
@@ -206,8 +216,8 @@ impl Walk<'_> {
             let fits = row::state(row::whole(row, 2)?, false) == state
                 && self.fits_queue(row::whole(row, 3)?)
                 && self.fits_kind(row, 4)?;
-            let place = Place::Timed { at, no };
-            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
+            let place = JobCursor::Timed { at, no };
+            if self.look(fits, no, &place, last.as_ref()) == PageProgress::Full {
                 break;
             }
             last = Some(place);
@@ -216,9 +226,9 @@ impl Walk<'_> {
     }
 
     /// Ready jobs in claim order, queue by queue.
-    fn ready(&mut self, db: &Connection, after: Option<&Place>) -> Result<()> {
+    fn ready(&mut self, db: &Connection, after: Option<&JobCursor>) -> Result<()> {
         let reached = match after {
-            Some(Place::Line { queue, level, seq }) => Some((queue.clone(), *level, *seq)),
+            Some(JobCursor::Line { queue, level, seq }) => Some((queue.clone(), *level, *seq)),
             _ => None,
         };
         let mut last = after.cloned();
@@ -230,11 +240,11 @@ impl Walk<'_> {
         let mut rows = lines.query([reached.as_ref().map_or("", |(queue, ..)| queue)])?;
         while let Some(row) = rows.next()? {
             let name = row::text(row, 1)?.unwrap_or_default().to_owned();
-            let queue = Queue {
+            let queue = ListedQueue {
                 id: row::whole(row, 0)?,
                 name,
             };
-            if self.line(db, &queue, reached.as_ref(), &mut last)? == Step::Full {
+            if self.line(db, &queue, reached.as_ref(), &mut last)? == PageProgress::Full {
                 break;
             }
         }
@@ -245,12 +255,12 @@ impl Walk<'_> {
     fn line(
         &mut self,
         db: &Connection,
-        queue: &Queue,
+        queue: &ListedQueue,
         reached: Option<&(String, i64, i64)>,
-        last: &mut Option<Place>,
-    ) -> Result<Step> {
+        last: &mut Option<JobCursor>,
+    ) -> Result<PageProgress> {
         let (level, seq) = match reached {
-            Some((name, ..)) if queue.name < *name => return Ok(Step::On),
+            Some((name, ..)) if queue.name < *name => return Ok(PageProgress::Continue),
             Some((name, level, seq)) if queue.name == *name => (*level, *seq),
             _ => (i64::MIN, i64::MIN),
         };
@@ -258,43 +268,43 @@ impl Walk<'_> {
         let mut rows = statement.query(params![queue.id, level, seq])?;
         while let Some(row) = rows.next()? {
             let (level, seq) = (row::whole(row, 0)?, row::whole(row, 1)?);
-            let place = Place::Line {
+            let place = JobCursor::Line {
                 queue: queue.name.clone(),
                 level,
                 seq,
             };
             let fits = self.fits_kind(row, 3)?;
-            if self.look(fits, row::whole(row, 2)?, &place, last.as_ref()) == Step::Full {
-                return Ok(Step::Full);
+            if self.look(fits, row::whole(row, 2)?, &place, last.as_ref()) == PageProgress::Full {
+                return Ok(PageProgress::Full);
             }
             *last = Some(place);
         }
-        Ok(Step::On)
+        Ok(PageProgress::Continue)
     }
 
     /// Ended jobs by the time of their end, of one queue or of all.
     fn finished(
         &mut self,
         db: &Connection,
-        state: State,
-        order: Order,
-        after: Option<&Place>,
+        state: JobState,
+        order: ListOrder,
+        after: Option<&JobCursor>,
     ) -> Result<()> {
         let (at, no) = match (after, order) {
-            (Some(Place::Timed { at, no }), _) => (*at, *no),
-            (_, Order::Newest) => (i64::MAX, i64::MAX),
-            (_, Order::Oldest) => (i64::MIN, i64::MIN),
+            (Some(JobCursor::Timed { at, no }), _) => (*at, *no),
+            (_, ListOrder::Newest) => (i64::MAX, i64::MAX),
+            (_, ListOrder::Oldest) => (i64::MIN, i64::MIN),
         };
-        let (sql, shelf) = self.shelf(state, order);
+        let (sql, shelf) = self.finished_statement(state, order);
         let mut statement = db.prepare_cached(sql)?;
         let queue = self.queue.as_ref().map_or(0, |queue| queue.id);
         let mut rows = statement.query([queue, shelf, at, no])?;
         let mut last = None;
         while let Some(row) = rows.next()? {
             let (at, no) = (row::whole(row, 0)?, row::whole(row, 1)?);
-            let place = Place::Timed { at, no };
+            let place = JobCursor::Timed { at, no };
             let fits = self.fits_kind(row, 2)?;
-            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
+            if self.look(fits, no, &place, last.as_ref()) == PageProgress::Full {
                 break;
             }
             last = Some(place);
@@ -303,26 +313,28 @@ impl Walk<'_> {
     }
 
     /// How a shelf is read, and what tells it from the others of its queue.
-    fn shelf(&self, state: State, order: Order) -> (&'static str, i64) {
+    fn finished_statement(&self, state: JobState, order: ListOrder) -> (&'static str, i64) {
         let is_of_one = self.queue.is_some();
         match (self.filter.fingerprint, order) {
-            (None, Order::Newest) if is_of_one => (LIST_FINISHED, row::code(state)),
-            (None, Order::Newest) => (LIST_FINISHED_ALL, row::code(state)),
-            (None, Order::Oldest) if is_of_one => (LIST_FINISHED_OLDEST, row::code(state)),
-            (None, Order::Oldest) => (LIST_FINISHED_ALL_OLDEST, row::code(state)),
-            (Some(fingerprint), Order::Newest) if is_of_one => (LIST_DEAD, fingerprint.as_i64()),
-            (Some(fingerprint), Order::Newest) => (LIST_DEAD_ALL, fingerprint.as_i64()),
-            (Some(fingerprint), Order::Oldest) if is_of_one => {
+            (None, ListOrder::Newest) if is_of_one => (LIST_FINISHED, row::code(state)),
+            (None, ListOrder::Newest) => (LIST_FINISHED_ALL, row::code(state)),
+            (None, ListOrder::Oldest) if is_of_one => (LIST_FINISHED_OLDEST, row::code(state)),
+            (None, ListOrder::Oldest) => (LIST_FINISHED_ALL_OLDEST, row::code(state)),
+            (Some(fingerprint), ListOrder::Newest) if is_of_one => {
+                (LIST_DEAD, fingerprint.as_i64())
+            }
+            (Some(fingerprint), ListOrder::Newest) => (LIST_DEAD_ALL, fingerprint.as_i64()),
+            (Some(fingerprint), ListOrder::Oldest) if is_of_one => {
                 (LIST_DEAD_OLDEST, fingerprint.as_i64())
             }
-            (Some(fingerprint), Order::Oldest) => (LIST_DEAD_ALL_OLDEST, fingerprint.as_i64()),
+            (Some(fingerprint), ListOrder::Oldest) => (LIST_DEAD_ALL_OLDEST, fingerprint.as_i64()),
         }
     }
 
     /// Jobs newest first by arrival.
-    fn arrivals(&mut self, db: &Connection, sql: &str, after: Option<&Place>) -> Result<()> {
+    fn arrivals(&mut self, db: &Connection, sql: &str, after: Option<&JobCursor>) -> Result<()> {
         let before = match after {
-            Some(Place::Arrival { no }) => *no,
+            Some(JobCursor::Arrival { no }) => *no,
             _ => i64::MAX,
         };
         let mut statement = db.prepare_cached(sql)?;
@@ -333,8 +345,8 @@ impl Walk<'_> {
             let fits = self.fits_queue(row::whole(row, 1)?)
                 && self.fits_kind(row, 2)?
                 && self.fits_fingerprint(row, 3)?;
-            let place = Place::Arrival { no };
-            if self.look(fits, no, &place, last.as_ref()) == Step::Full {
+            let place = JobCursor::Arrival { no };
+            if self.look(fits, no, &place, last.as_ref()) == PageProgress::Full {
                 break;
             }
             last = Some(place);

@@ -4,7 +4,7 @@
 //! that migrates waits for it.
 
 use crate::error::store_error;
-use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError, UpgradeSteps};
+use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult, UpgradeSteps};
 use rusqlite::{Connection, Error, OptionalExtension, Result, TransactionBehavior};
 
 const SCHEMA: &str = include_str!("sql/schema.sql");
@@ -22,18 +22,18 @@ const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
 pub(crate) const VERSION: u32 = UPGRADES.newest();
 
 /// Brings a store up to date.
-pub(crate) fn migrate(db: &mut Connection) -> Answer<Migrated> {
+pub(crate) fn migrate(db: &mut Connection) -> StoreResult<MigrationResult> {
     migrate_by(db, UPGRADES)
 }
 
-fn migrate_by(db: &mut Connection, upgrades: UpgradeSteps<'_>) -> Answer<Migrated> {
+fn migrate_by(db: &mut Connection, upgrades: UpgradeSteps<'_>) -> StoreResult<MigrationResult> {
     let failed = |error| store_error(DOING, &error);
     let to = upgrades.newest();
     let from = mark(db).map_err(failed)?.check(DOING, to, INSTEAD)?;
     for (version, step) in upgrades.steps_from(from, SCHEMA) {
         take_step(db, version, step).map_err(failed)?;
     }
-    Ok(Migrated { from, to })
+    Ok(MigrationResult { from, to })
 }
 
 /// Takes one step, unless another process has taken it by now.
@@ -73,7 +73,7 @@ fn is_missing_table(error: &Error) -> bool {
 
 /// Refuses a store that this program does not know. Every transaction calls it: another process may
 /// migrate at any time.
-pub(crate) fn check_version(db: &Connection, doing: &'static str) -> Answer<()> {
+pub(crate) fn check_version(db: &Connection, doing: &'static str) -> StoreResult<()> {
     let mark = mark(db).map_err(|error| store_error(doing, &error))?;
     if mark.check(doing, VERSION, INSTEAD)? < VERSION {
         let cause = "the store is not migrated; run `backstop migrate` first";

@@ -31,7 +31,7 @@ const READER_CACHE_KIB: i64 = 8 << 10;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
+pub enum SqliteDurability {
     /// A power cut, if the disk honours fsync.
     #[default]
     Full,
@@ -39,7 +39,7 @@ pub enum Durability {
     Relaxed,
 }
 
-impl Durability {
+impl SqliteDurability {
     /// How a commit that must be durable reaches the disk.
     pub(crate) const fn sync(self) -> SyncLevel {
         match self {
@@ -73,7 +73,7 @@ impl SyncLevel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SqliteOptions {
     /// What an acknowledged write survives.
-    pub durability: Durability,
+    pub durability: SqliteDurability,
     /// Threads that read beside the one that writes; at least one. As many others read lists.
     pub readers: usize,
     /// Pages of log after which the writer folds it into the file.
@@ -83,7 +83,7 @@ pub struct SqliteOptions {
 impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
-            durability: Durability::Full,
+            durability: SqliteDurability::Full,
             readers: 2,
             log_pages: WAL_PAGES_MAX,
         }
@@ -93,7 +93,7 @@ impl Default for SqliteOptions {
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum SqliteOpenError {
     /// The file could not be opened or made.
     #[error(
         "cannot open {path}: {cause}. Its directory must exist, and the file must be readable and writable"
@@ -170,7 +170,7 @@ pub enum OpenError {
 }
 
 /// A file that is ready to be used, and a connection that may write to it.
-pub(crate) struct Opened {
+pub(crate) struct StoreConnections {
     pub(crate) path: PathBuf,
     pub(crate) writer: Connection,
     pub(crate) readers: Vec<Connection>,
@@ -179,15 +179,18 @@ pub(crate) struct Opened {
 
 /// Opens the file, or makes it, and checks everything that can be checked without writing to its
 /// tables.
-pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, OpenError> {
+pub(crate) fn open(
+    path: &Path,
+    readers: usize,
+) -> std::result::Result<StoreConnections, SqliteOpenError> {
     check_sqlite(rusqlite::version_number())?;
-    let path = make_file(path).map_err(|cause| OpenError::File {
+    let path = make_file(path).map_err(|cause| SqliteOpenError::File {
         path: path.to_owned(),
         cause,
     })?;
     check_file_system(&path)?;
-    recover_left(&path)?;
-    let failed = |cause| OpenError::Sqlite {
+    recover_left_log(&path)?;
+    let failed = |cause| SqliteOpenError::Sqlite {
         path: path.clone(),
         cause,
     };
@@ -195,13 +198,13 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB).map_err(failed)?;
     let mode = use_log(&writer).map_err(failed)?;
     if mode != "wal" {
-        return Err(OpenError::NoLog { path, mode });
+        return Err(SqliteOpenError::NoLog { path, mode });
     }
     set_up_log(&writer).map_err(failed)?;
     match migrate::mark(&writer).map_err(failed)? {
-        SchemaMark::PreRelease => return Err(OpenError::PreRelease { path }),
+        SchemaMark::PreRelease => return Err(SqliteOpenError::PreRelease { path }),
         SchemaMark::Version(version) if version > migrate::VERSION => {
-            return Err(OpenError::Newer { path, version });
+            return Err(SqliteOpenError::Newer { path, version });
         }
         SchemaMark::Missing | SchemaMark::Version(_) => {}
     }
@@ -211,7 +214,7 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
         connect_readers().map_err(failed)?,
         connect_readers().map_err(failed)?,
     );
-    Ok(Opened {
+    Ok(StoreConnections {
         path,
         writer,
         readers,
@@ -221,17 +224,17 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
 
 /// The process that left a log may have died over an fsync that failed. If others use the file, it
 /// is in their care.
-fn recover_left(path: &Path) -> std::result::Result<(), OpenError> {
+fn recover_left_log(path: &Path) -> std::result::Result<(), SqliteOpenError> {
     if !recovery::is_needed(path) {
         return Ok(());
     }
     match recovery::recover(path) {
         Ok(_) => Ok(()),
-        Err(RecoveryError::Sqlite(cause)) => Err(OpenError::Sqlite {
+        Err(RecoveryError::Sqlite(cause)) => Err(SqliteOpenError::Sqlite {
             path: path.to_owned(),
             cause,
         }),
-        Err(error) => Err(OpenError::Recovery {
+        Err(error) => Err(SqliteOpenError::Recovery {
             path: path.to_owned(),
             cause: error.into(),
         }),
@@ -251,9 +254,9 @@ pub(crate) fn connect_reader(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)
 }
 
-fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
+fn check_sqlite(version: i32) -> std::result::Result<(), SqliteOpenError> {
     if version < SQLITE_VERSION_MIN {
-        Err(OpenError::OldSqlite(rusqlite::version()))
+        Err(SqliteOpenError::OldSqlite(rusqlite::version()))
     } else {
         Ok(())
     }
@@ -299,10 +302,10 @@ fn make_new(path: &Path) -> std::io::Result<()> {
     options.open(path).map(drop)
 }
 
-fn check_file_system(path: &Path) -> std::result::Result<(), OpenError> {
+fn check_file_system(path: &Path) -> std::result::Result<(), SqliteOpenError> {
     match file_system(path) {
         FileSystem::Local => Ok(()),
-        FileSystem::Network(name) => Err(OpenError::NetworkFileSystem {
+        FileSystem::Network(name) => Err(SqliteOpenError::NetworkFileSystem {
             path: path.to_owned(),
             name,
         }),

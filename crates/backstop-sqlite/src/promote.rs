@@ -1,11 +1,11 @@
 //! From waiting to ready.
 
-use crate::lines::READY_ADD;
 use crate::row;
-use crate::work::Work;
+use crate::state_index::READY_ADD;
+use crate::transaction::WriteTransaction;
 use backstop_core::limits::PROMOTE_MAX;
-use backstop_core::port::Promoted;
-use backstop_core::{State, Time};
+use backstop_core::port::PromoteResult;
+use backstop_core::{JobState, Time};
 use rusqlite::{OptionalExtension, Result, params};
 
 const PROMOTE_DUE: &str = include_str!("sql/promote_due.sql");
@@ -14,8 +14,12 @@ const PROMOTE_CLEAR: &str = include_str!("sql/promote_clear.sql");
 const PROMOTE_NEXT: &str = include_str!("sql/promote_next.sql");
 
 /// Makes jobs ready whose time has come.
-pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Promoted> {
-    let db = work.db;
+pub(crate) fn promote(
+    tx: &mut WriteTransaction<'_>,
+    max: usize,
+    now: Time,
+) -> Result<PromoteResult> {
+    let db = tx.db;
     let mut due = db.prepare_cached(PROMOTE_DUE)?;
     let mut job = db.prepare_cached(PROMOTE_JOB)?;
     let mut ready = db.prepare_cached(READY_ADD)?;
@@ -29,27 +33,27 @@ pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Prom
             continue;
         };
         let state = row::state(code, false);
-        if !matches!(state, State::Scheduled | State::Retrying) {
+        if !matches!(state, JobState::Scheduled | JobState::Retrying) {
             continue;
         }
-        let queue = work.queue_of(row::whole(row, 3)?)?;
-        let seq = work.tail(queue);
+        let queue = tx.queue_of(row::whole(row, 3)?)?;
+        let seq = tx.tail(queue);
         job.execute([no, seq])?;
-        ready.execute([work.at(queue).id, row::whole(row, 4)?, seq, no])?;
-        work.count(queue, state, -1);
-        work.count(queue, State::Ready, 1);
+        ready.execute([tx.at(queue).id, row::whole(row, 4)?, seq, no])?;
+        tx.count(queue, state, -1);
+        tx.count(queue, JobState::Ready, 1);
         moved += 1;
     }
     drop(rows);
     if let Some(last) = last {
         db.prepare_cached(PROMOTE_CLEAR)?.execute(last)?;
-        work.stir();
+        tx.mark_new_work();
     }
     let next_due = db
         .prepare_cached(PROMOTE_NEXT)?
         .query_row([], |row| row::time(row, 0))
         .optional()?;
-    Ok(Promoted {
+    Ok(PromoteResult {
         moved,
         next_due,
         unanswered: Vec::new(),

@@ -1,12 +1,12 @@
 //! Ended jobs whose time is over.
 
-use crate::lines::{DEAD_REMOVE, FINISHED_REMOVE, KEY_REMOVE};
 use crate::row;
 use crate::settle::forget;
-use crate::work::{QueueAt, Work};
+use crate::state_index::{DEAD_REMOVE, FINISHED_REMOVE, KEY_REMOVE};
+use crate::transaction::{QueueIndex, WriteTransaction};
 use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR};
-use backstop_core::port::{Pruned, Retention, Shelf};
-use backstop_core::{QueueName, State, Time};
+use backstop_core::port::{PruneRequest, PruneResult, Retention};
+use backstop_core::{JobState, QueueName, Time};
 use rusqlite::types::Value;
 use rusqlite::{Result, Row, params};
 
@@ -20,33 +20,33 @@ const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
 /// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the
 /// queue `after`, and leaves there where the next pruning goes on.
 pub(crate) fn prune(
-    work: &mut Work<'_>,
-    retention: &Retention,
+    tx: &mut WriteTransaction<'_>,
+    retention: &PruneRequest,
     after: &mut Option<String>,
     now: Time,
-) -> Result<Pruned> {
+) -> Result<PruneResult> {
     // Counts say how many done jobs are too many.
-    work.flush()?;
-    let mut pruned = Pruned::default();
+    tx.flush()?;
+    let mut pruned = PruneResult::default();
     let max = retention.max.min(PRUNE_MAX);
     let mut left = max;
-    let (queues, mut is_end) = next_queues(work, after.as_deref().unwrap_or_default())?;
+    let (queues, mut is_end) = next_queues(tx, after.as_deref().unwrap_or_default())?;
     for queue in queues {
-        if let Some(shelf) = retention.shelf(&queue.name) {
-            if prune_queue(work, &queue, &shelf, &mut left, &mut pruned, now)? {
+        if let Some(shelf) = retention.retention_for(&queue.name) {
+            if prune_queue(tx, &queue, &shelf, &mut left, &mut pruned, now)? {
                 // The next pruning goes on with this one.
                 is_end = false;
                 break;
             }
-            forget_if_unused(work, &queue, now)?;
+            forget_if_unused(tx, &queue, now)?;
         }
         *after = Some(queue.name.to_string());
     }
     if is_end {
         *after = None;
     }
-    pruned.more = !is_end | forget_keys(work, max, now)?;
-    work.db
+    pruned.more = !is_end | forget_keys(tx, max, now)?;
+    tx.db
         .prepare_cached(PRUNE_WORKERS)?
         .execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
     Ok(pruned)
@@ -54,39 +54,39 @@ pub(crate) fn prune(
 
 /// Removes what is over of one queue, at most `left` jobs; whether there is more.
 fn prune_queue(
-    work: &mut Work<'_>,
-    queue: &Queue,
-    shelf: &Shelf,
+    tx: &mut WriteTransaction<'_>,
+    queue: &PruneQueue,
+    shelf: &Retention,
     left: &mut usize,
-    pruned: &mut Pruned,
+    pruned: &mut PruneResult,
     now: Time,
 ) -> Result<bool> {
     for (state, count, kept_for, surplus) in [
         (
-            State::Done,
+            JobState::Done,
             queue.done,
             shelf.done_for,
             queue.done.saturating_sub(shelf.done_max),
         ),
-        (State::Cancelled, queue.cancelled, shelf.cancelled_for, 0),
-        (State::Dead, queue.dead, shelf.dead_for, 0),
+        (JobState::Cancelled, queue.cancelled, shelf.cancelled_for, 0),
+        (JobState::Dead, queue.dead, shelf.dead_for, 0),
     ] {
         if count == 0 {
             continue;
         }
-        let at = work.queue_of(queue.id)?;
-        let over = Over {
+        let at = tx.queue_of(queue.id)?;
+        let over = PruneLimit {
             surplus,
             ended_by: now.before(kept_for),
         };
-        let mut expired = expired(work, at, state, &over, *left)?;
+        let mut expired = expired(tx, at, state, &over, *left)?;
         let has_more = expired.len() > *left;
         expired.truncate(*left);
         *left -= expired.len();
         *removed(pruned, state) += expired.len();
         expired
             .into_iter()
-            .try_for_each(|job| remove(work, at, job, state, now))?;
+            .try_for_each(|job| remove(tx, at, job, state, now))?;
         if has_more {
             return Ok(true);
         }
@@ -96,50 +96,50 @@ fn prune_queue(
 
 /// Forgets a queue that is empty for long enough and that nobody configured. A unique key that is
 /// still held keeps it.
-fn forget_if_unused(work: &mut Work<'_>, queue: &Queue, now: Time) -> Result<()> {
+fn forget_if_unused(tx: &mut WriteTransaction<'_>, queue: &PruneQueue, now: Time) -> Result<()> {
     if queue.is_configured || queue.live + queue.done + queue.cancelled + queue.dead > 0 {
         return Ok(());
     }
     let Some(since) = queue.empty_since else {
-        return work
+        return tx
             .db
             .prepare_cached(QUEUE_IDLE)?
             .execute([queue.id, now.as_micros()])
             .map(drop);
     };
     if now.since(since) < QUEUE_KEPT_FOR
-        || work.db.prepare_cached(QUEUE_HAS_KEYS)?.exists([queue.id])?
+        || tx.db.prepare_cached(QUEUE_HAS_KEYS)?.exists([queue.id])?
     {
         return Ok(());
     }
-    work.forget_queue(queue.id)
+    tx.forget_queue(queue.id)
 }
 
 /// Removes keys whose job is gone and whose period is over; tells whether there are more.
-fn forget_keys(work: &Work<'_>, max: usize, now: Time) -> Result<bool> {
-    let mut statement = work.db.prepare_cached(PRUNE_KEYS)?;
+fn forget_keys(tx: &WriteTransaction<'_>, max: usize, now: Time) -> Result<bool> {
+    let mut statement = tx.db.prepare_cached(PRUNE_KEYS)?;
     let one_more = row::number(max.saturating_add(1));
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let over: Vec<(Value, Value, Value)> = statement
         .query_map(params![now.as_micros(), one_more], read)?
         .collect::<Result<_>>()?;
-    let mut remove = work.db.prepare_cached(KEY_REMOVE)?;
+    let mut remove = tx.db.prepare_cached(KEY_REMOVE)?;
     for (queue, key, id) in over.iter().take(max) {
         remove.execute([queue, key, id])?;
     }
     Ok(over.len() > max)
 }
 
-fn removed(pruned: &mut Pruned, state: State) -> &mut usize {
+fn removed(pruned: &mut PruneResult, state: JobState) -> &mut usize {
     match state {
-        State::Done => &mut pruned.done,
-        State::Cancelled => &mut pruned.cancelled,
+        JobState::Done => &mut pruned.done,
+        JobState::Cancelled => &mut pruned.cancelled,
         _ => &mut pruned.dead,
     }
 }
 
 /// A queue as a pruning sees it.
-struct Queue {
+struct PruneQueue {
     id: i64,
     name: QueueName,
     done: u64,
@@ -152,8 +152,8 @@ struct Queue {
 
 /// The queues behind `after` that one pruning looks at, and whether there are no others behind
 /// them.
-fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
-    let mut statement = work.db.prepare_cached(PRUNE_QUEUES)?;
+fn next_queues(tx: &WriteTransaction<'_>, after: &str) -> Result<(Vec<PruneQueue>, bool)> {
+    let mut statement = tx.db.prepare_cached(PRUNE_QUEUES)?;
     let mut rows = statement.query(params![after, row::number(PRUNE_QUEUES_MAX + 1)])?;
     let (mut queues, mut looked) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
@@ -164,7 +164,7 @@ fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
         let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else {
             continue;
         };
-        queues.push(Queue {
+        queues.push(PruneQueue {
             id: row::whole(row, 0)?,
             name,
             done: row::count(row, 2)?,
@@ -179,26 +179,26 @@ fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
 }
 
 /// Which of the oldest are over: so many, and all that ended by then.
-struct Over {
+struct PruneLimit {
     surplus: u64,
     ended_by: Time,
 }
 
 /// The expired jobs of one shelf by number, oldest first; one more than `max` if there are more.
 fn expired(
-    work: &Work<'_>,
-    queue: QueueAt,
-    state: State,
-    over: &Over,
+    tx: &WriteTransaction<'_>,
+    queue: QueueIndex,
+    state: JobState,
+    limit: &PruneLimit,
     max: usize,
 ) -> Result<Vec<(Time, i64)>> {
-    let mut statement = work.db.prepare_cached(PRUNE_OLDEST)?;
+    let mut statement = tx.db.prepare_cached(PRUNE_OLDEST)?;
     let one_more = row::number(max.saturating_add(1));
-    let mut rows = statement.query(params![work.at(queue).id, row::code(state), one_more])?;
+    let mut rows = statement.query(params![tx.at(queue).id, row::code(state), one_more])?;
     let mut expired = Vec::new();
     while let Some(row) = rows.next()? {
         let finished_at = row::time(row, 0)?;
-        if expired.len() as u64 >= over.surplus && finished_at > over.ended_by {
+        if expired.len() as u64 >= limit.surplus && finished_at > limit.ended_by {
             break;
         }
         expired.push((finished_at, row::whole(row, 1)?));
@@ -207,22 +207,22 @@ fn expired(
 }
 
 fn remove(
-    work: &mut Work<'_>,
-    queue: QueueAt,
+    tx: &mut WriteTransaction<'_>,
+    queue: QueueIndex,
     (finished_at, no): (Time, i64),
-    state: State,
+    state: JobState,
     now: Time,
 ) -> Result<()> {
     let place = [
-        work.at(queue).id,
+        tx.at(queue).id,
         row::code(state),
         finished_at.as_micros(),
         no,
     ];
-    work.db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
-    if state == State::Dead {
-        work.db.prepare_cached(DEAD_REMOVE)?.execute([no])?;
+    tx.db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
+    if state == JobState::Dead {
+        tx.db.prepare_cached(DEAD_REMOVE)?.execute([no])?;
     }
-    work.count(queue, state, -1);
-    forget(work, no, state, now)
+    tx.count(queue, state, -1);
+    forget(tx, no, state, now)
 }

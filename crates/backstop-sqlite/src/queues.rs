@@ -1,9 +1,9 @@
 //! Queues as an operator sees them, their gates and their bounds.
 
 use crate::row;
-use crate::work::Work;
-use backstop_core::port::{Counts, Gate, QueueStatus, Totals};
-use backstop_core::{Bounds, QueueName, State, Time};
+use crate::transaction::WriteTransaction;
+use backstop_core::port::{QueueState, QueueStatus, QueueTotals, StateCounts};
+use backstop_core::{JobState, QueueBounds, QueueName, Time};
 use rusqlite::{Connection, Result, Row, params};
 
 const QUEUES: &str = include_str!("sql/queues.sql");
@@ -24,25 +24,25 @@ fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
         tracing::warn!("a row of backstop_queue has no readable name; run `backstop doctor`");
         return Ok(None);
     };
-    let mut counts = Counts::default();
-    for (column, state) in State::ALL.into_iter().enumerate() {
+    let mut counts = StateCounts::default();
+    for (column, state) in JobState::ALL.into_iter().enumerate() {
         *counts.of_mut(state) = row::count(row, 2 + column)?;
     }
-    let totals = Totals {
+    let totals = QueueTotals {
         enqueued: row::count(row, 9)?,
         done: row::count(row, 10)?,
         dead: row::count(row, 11)?,
         cancelled: row::count(row, 12)?,
     };
     let gate = if row::whole(row, 1)? == 0 {
-        Gate::Open
+        QueueState::Active
     } else {
-        Gate::Paused
+        QueueState::Paused
     };
     let next_ready = row::maybe_whole(row, 13)?.map(Time::from_micros);
     Ok(Some(QueueStatus {
         name,
-        gate,
+        state: gate,
         counts,
         totals,
         next_ready,
@@ -51,45 +51,53 @@ fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
 }
 
 /// Sets how much a queue holds.
-pub(crate) fn set_bounds(work: &mut Work<'_>, name: &QueueName, bounds: Bounds) -> Result<()> {
-    let queue = work.queue_or_new(name)?;
+pub(crate) fn set_bounds(
+    tx: &mut WriteTransaction<'_>,
+    name: &QueueName,
+    bounds: QueueBounds,
+) -> Result<()> {
+    let queue = tx.queue_or_new(name)?;
     let (max_size, dead_max) = (
         bounds.max_size.map(u64::cast_signed),
         bounds.dead_max.cast_signed(),
     );
     let held = params![
-        work.at(queue).id,
+        tx.at(queue).id,
         max_size,
         bounds.overflow.as_str(),
         dead_max
     ];
-    work.db.prepare_cached(QUEUE_BOUNDS)?.execute(held)?;
-    work.set_bounds(queue, bounds);
+    tx.db.prepare_cached(QUEUE_BOUNDS)?.execute(held)?;
+    tx.set_bounds(queue, bounds);
     Ok(())
 }
 
 /// Marks queues as configured; bounds that somebody set stay.
-pub(crate) fn declare(work: &mut Work<'_>, names: &[QueueName]) -> Result<()> {
-    let usual = Bounds::default();
-    let mut declare = work.db.prepare_cached(QUEUE_DECLARE)?;
+pub(crate) fn declare(tx: &mut WriteTransaction<'_>, names: &[QueueName]) -> Result<()> {
+    let usual = QueueBounds::default();
+    let mut declare = tx.db.prepare_cached(QUEUE_DECLARE)?;
     for name in names {
-        let queue = work.queue_or_new(name)?;
-        let (id, dead_max) = (work.at(queue).id, usual.dead_max.cast_signed());
+        let queue = tx.queue_or_new(name)?;
+        let (id, dead_max) = (tx.at(queue).id, usual.dead_max.cast_signed());
         declare.execute(params![id, usual.overflow.as_str(), dead_max])?;
     }
     Ok(())
 }
 
 /// Opens or pauses a queue.
-pub(crate) fn set_gate(work: &mut Work<'_>, name: &QueueName, gate: Gate) -> Result<()> {
-    let queue = work.queue_or_new(name)?;
-    let paused = gate == Gate::Paused;
-    work.db
+pub(crate) fn set_gate(
+    tx: &mut WriteTransaction<'_>,
+    name: &QueueName,
+    gate: QueueState,
+) -> Result<()> {
+    let queue = tx.queue_or_new(name)?;
+    let paused = gate == QueueState::Paused;
+    tx.db
         .prepare_cached(QUEUE_GATE)?
-        .execute(params![work.at(queue).id, paused])?;
-    work.set_paused(queue, paused);
+        .execute(params![tx.at(queue).id, paused])?;
+    tx.set_paused(queue, paused);
     if !paused {
-        work.stir();
+        tx.mark_new_work();
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 mod slots;
 
 use crate::error::store_error;
+use crate::file_identity::FileIdentity;
 use crate::migrate::check_version;
-use crate::moored::Moored;
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use rusqlite::Connection;
 pub(crate) use slots::{ReaderSlot, ReaderSlots};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,28 +17,28 @@ use tokio::sync::{mpsc, oneshot};
 const WAITING_MAX: usize = 256;
 
 /// Gets the connection, or why the file is closed.
-type Read = Box<dyn FnOnce(Result<&mut Connection, &str>) + Send>;
+type ReadRequest = Box<dyn FnOnce(Result<&mut Connection, &str>) + Send>;
 
 /// The threads that read.
-pub(crate) struct Readers {
-    reads: Option<mpsc::Sender<Read>>,
+pub(crate) struct ReaderPool {
+    reads: Option<mpsc::Sender<ReadRequest>>,
     threads: Vec<JoinHandle<()>>,
-    moored: Arc<Moored>,
+    file_identity: Arc<FileIdentity>,
 }
 
-impl Readers {
+impl ReaderPool {
     /// One thread for each connection.
     pub(crate) fn start(
         connections: Vec<Connection>,
-        moored: &Arc<Moored>,
+        file_identity: &Arc<FileIdentity>,
         slots: &ReaderSlots,
     ) -> std::io::Result<Self> {
-        let (sender, receiver) = mpsc::channel::<Read>(WAITING_MAX);
+        let (sender, receiver) = mpsc::channel::<ReadRequest>(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(receiver));
         let mut readers = Self {
             reads: Some(sender),
             threads: Vec::new(),
-            moored: Arc::clone(moored),
+            file_identity: Arc::clone(file_identity),
         };
         for db in connections {
             let waiting = Arc::clone(&waiting);
@@ -56,37 +56,37 @@ impl Readers {
         &self,
         doing: &'static str,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Answer<T> {
+    ) -> StoreResult<T> {
         let (reply, answer) = oneshot::channel();
-        let moored = Arc::clone(&self.moored);
-        let work: Read = Box::new(move |db| {
+        let file_identity = Arc::clone(&self.file_identity);
+        let request: ReadRequest = Box::new(move |db| {
             let db = db.map_err(|cause| StoreError::unavailable(doing, cause));
-            let answer = moored
+            let answer = file_identity
                 .check(doing)
                 .and(db)
-                .and_then(|db| at_one_moment(db, doing, read));
+                .and_then(|db| read_snapshot(db, doing, read));
             // A caller that went away is not waiting for what would be sent.
             let _ = reply.send(answer);
         });
         let gone = || StoreError::unavailable(doing, "the store's readers have stopped");
         let reads = self.reads.as_ref().ok_or_else(gone)?;
-        reads.send(work).await.map_err(|_| gone())?;
+        reads.send(request).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
-fn at_one_moment<T>(
+fn read_snapshot<T>(
     db: &mut Connection,
     doing: &'static str,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> Answer<T> {
+) -> StoreResult<T> {
     let failed = |error| store_error(doing, &error);
     let transaction = db.transaction().map_err(failed)?;
     check_version(&transaction, doing)?;
     read(&transaction).map_err(failed)
 }
 
-fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
+fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<ReadRequest>>) {
     loop {
         // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing
         // in it panics.
@@ -108,7 +108,7 @@ fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
     }
 }
 
-impl Drop for Readers {
+impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.reads = None;
         for thread in self.threads.drain(..) {

@@ -52,7 +52,7 @@ const MARKER_TEXT: &str = "A write or fsync of the file beside this one failed. 
 
 /// What came of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Recovery {
+pub(crate) enum RecoveryOutcome {
     /// The file and the disk agree.
     Done,
     /// Somebody else has the file open.
@@ -78,7 +78,7 @@ pub(crate) struct FailureMarker(PathBuf);
 impl FailureMarker {
     /// The one of this file.
     pub(crate) fn of(path: &Path) -> Self {
-        Self(beside(path, "-failed"))
+        Self(sibling_path(path, "-failed"))
     }
 
     /// Whether the file must be recovered.
@@ -108,25 +108,25 @@ pub(crate) fn is_needed(path: &Path) -> bool {
 
 /// Makes the disk and the file agree, if nobody else has the file open. This process must have
 /// closed it.
-pub(crate) fn recover(path: &Path) -> std::result::Result<Recovery, RecoveryError> {
+pub(crate) fn recover(path: &Path) -> std::result::Result<RecoveryOutcome, RecoveryError> {
     let Some(alone) = open_alone(path)? else {
-        return Ok(Recovery::InUse);
+        return Ok(RecoveryOutcome::InUse);
     };
     // It has read the log before the log was safe.
     alone.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     write_again(&log_of(path))?;
     drop(alone);
     let Some(alone) = open_alone(path)? else {
-        return Ok(Recovery::InUse);
+        return Ok(RecoveryOutcome::InUse);
     };
     let is_busy = alone.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         row.get::<_, bool>(0)
     })?;
     if is_busy {
-        return Ok(Recovery::InUse);
+        return Ok(RecoveryOutcome::InUse);
     }
     FailureMarker::of(path).remove()?;
-    Ok(Recovery::Done)
+    Ok(RecoveryOutcome::Done)
 }
 
 /// A connection that shares the file with nobody; `None` if somebody else has it open.
@@ -182,10 +182,10 @@ fn read_some(file: &File, chunk: &mut [u8], at: u64) -> io::Result<usize> {
 }
 
 fn log_of(path: &Path) -> PathBuf {
-    beside(path, "-wal")
+    sibling_path(path, "-wal")
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

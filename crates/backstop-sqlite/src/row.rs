@@ -1,12 +1,13 @@
 //! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
 //! its neighbours.
 
-use backstop_core::bounds::DEAD_MAX_USUAL;
-use backstop_core::failure::History;
-use backstop_core::terms::Terms;
-use backstop_core::unique::{Hold, States, UniqueKey};
+use backstop_core::bounds::DEAD_MAX_DEFAULT;
+use backstop_core::failure::FailureHistory;
+use backstop_core::job_options::JobOptions;
+use backstop_core::unique::{StateSet, UniqueHold, UniqueKey};
 use backstop_core::{
-    Bounds, JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, State, Time,
+    JobId, JobState, Kind, Lease, LeaseNumber, LeasedRun, Payload, Priority, QueueBounds,
+    QueueName, Time,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
@@ -28,32 +29,32 @@ pub(crate) const NO_LEASE: i64 = i64::MIN;
 pub(crate) const NO_TAG: i64 = 127;
 
 /// The state column of a job in `state`.
-pub(crate) const fn code(state: State) -> i64 {
+pub(crate) const fn code(state: JobState) -> i64 {
     match state {
-        State::Ready | State::Running => QUEUED,
-        State::Done => DONE,
-        State::Scheduled => SCHEDULED,
-        State::Retrying => RETRYING,
-        State::Dead => DEAD,
-        State::Cancelled => CANCELLED,
+        JobState::Ready | JobState::Running => QUEUED,
+        JobState::Done => DONE,
+        JobState::Scheduled => SCHEDULED,
+        JobState::Retrying => RETRYING,
+        JobState::Dead => DEAD,
+        JobState::Cancelled => CANCELLED,
     }
 }
 
 /// The state a column means. A number nobody writes is damage; dead is where a person looks.
-pub(crate) fn state(code: i64, is_running: bool) -> State {
-    known_state(code, is_running).unwrap_or(State::Dead)
+pub(crate) fn state(code: i64, is_running: bool) -> JobState {
+    known_state(code, is_running).unwrap_or(JobState::Dead)
 }
 
 /// The state a column means, if it means one.
-pub(crate) const fn known_state(code: i64, is_running: bool) -> Option<State> {
+pub(crate) const fn known_state(code: i64, is_running: bool) -> Option<JobState> {
     Some(match code {
-        QUEUED if is_running => State::Running,
-        QUEUED => State::Ready,
-        DONE => State::Done,
-        SCHEDULED => State::Scheduled,
-        RETRYING => State::Retrying,
-        DEAD => State::Dead,
-        CANCELLED => State::Cancelled,
+        QUEUED if is_running => JobState::Running,
+        QUEUED => JobState::Ready,
+        DONE => JobState::Done,
+        SCHEDULED => JobState::Scheduled,
+        RETRYING => JobState::Retrying,
+        DEAD => JobState::Dead,
+        CANCELLED => JobState::Cancelled,
         _ => return None,
     })
 }
@@ -111,30 +112,30 @@ pub(crate) fn time(row: &Row<'_>, column: usize) -> Result<Time> {
 }
 
 /// A unique key with its hold, from three columns.
-pub(crate) fn unique(row: &Row<'_>, column: usize) -> Result<Option<(UniqueKey, Hold)>> {
+pub(crate) fn unique(row: &Row<'_>, column: usize) -> Result<Option<(UniqueKey, UniqueHold)>> {
     let key = text(row, column)?.and_then(|text| UniqueKey::new(text).ok());
     let hold = hold(row, column + 1)?;
     Ok(key.map(|key| (key, hold)))
 }
 
 /// How long the holder of a key keeps it, from two columns.
-pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<Hold> {
+pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<UniqueHold> {
     let states = u8::try_from(whole(row, column)?).unwrap_or(0);
     let until = maybe_whole(row, column + 1)?.map(Time::from_micros);
-    Ok(Hold {
-        states: States::from_bits(states),
+    Ok(UniqueHold {
+        states: StateSet::from_bits(states),
         until,
     })
 }
 
 /// How much a queue holds, from three columns; what cannot be read is as usual.
-pub(crate) fn bounds(row: &Row<'_>, column: usize) -> Result<Bounds> {
-    Ok(Bounds {
+pub(crate) fn bounds(row: &Row<'_>, column: usize) -> Result<QueueBounds> {
+    Ok(QueueBounds {
         max_size: maybe_whole(row, column)?.map(i64::cast_unsigned),
         overflow: text(row, column + 1)?
             .and_then(|word| word.parse().ok())
             .unwrap_or_default(),
-        dead_max: maybe_whole(row, column + 2)?.map_or(DEAD_MAX_USUAL, i64::cast_unsigned),
+        dead_max: maybe_whole(row, column + 2)?.map_or(DEAD_MAX_DEFAULT, i64::cast_unsigned),
     })
 }
 
@@ -152,11 +153,11 @@ fn priority(level: i64) -> Priority {
 /// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not
 /// copied.
 #[derive(Default)]
-pub(crate) struct Reader {
+pub(crate) struct LeasedJobReader {
     kind: Kind,
 }
 
-impl Reader {
+impl LeasedJobReader {
     /// A leased job from the columns of `claim_job.sql`; `None` if it cannot be run as it is.
     pub(crate) fn leased(
         &mut self,
@@ -164,7 +165,7 @@ impl Reader {
         queue: &QueueName,
         level: i64,
         number: LeaseNumber,
-    ) -> Result<Option<Leased>> {
+    ) -> Result<Option<LeasedRun>> {
         let (Some(job), Some(payload)) = (id(row, 0)?, bytes(row, 2)?) else {
             return Ok(None);
         };
@@ -177,21 +178,21 @@ impl Reader {
             };
             self.kind = kind;
         }
-        Ok(Some(Leased {
+        Ok(Some(LeasedRun {
             lease: Lease {
                 queue: queue.clone(),
                 job,
                 number,
             },
             kind: self.kind.clone(),
-            payload: Payload::stored(payload.to_vec()),
+            payload: Payload::from_stored(payload.to_vec()),
             priority: priority(level),
             attempts_before: small(row, 3)?,
             lost_leases: small(row, 4)?,
             inserted_at: time(row, 5)?,
             run_at: time(row, 6)?,
-            terms: Terms::stored(bytes(row, 7)?.map(<[u8]>::to_vec)),
-            history: History::stored(bytes(row, 8)?.map(<[u8]>::to_vec)),
+            options: JobOptions::from_stored(bytes(row, 7)?.map(<[u8]>::to_vec)),
+            history: FailureHistory::from_stored(bytes(row, 8)?.map(<[u8]>::to_vec)),
         }))
     }
 }

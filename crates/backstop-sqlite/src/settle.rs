@@ -1,11 +1,11 @@
 //! The end of runs.
 
-use crate::lines::{FINISHED_ADD, RUNNING_REMOVE, Spot, Which};
 use crate::row;
-use crate::work::{QueueAt, Work};
-use backstop_core::port::Settled;
-use backstop_core::verdict::{Keep, Place, Reason, Settlement, Transition};
-use backstop_core::{Outcome, State, Time};
+use crate::state_index::{FINISHED_ADD, IndexEntry, JobLookup, RUNNING_REMOVE};
+use crate::transaction::{QueueIndex, WriteTransaction};
+use backstop_core::port::SettleOutcome;
+use backstop_core::verdict::{DoneRetention, EndReason, JobTransition, Requeue, Settlement};
+use backstop_core::{JobState, Outcome, Time};
 use rusqlite::{CachedStatement, OptionalExtension, Result, params};
 
 const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
@@ -15,145 +15,141 @@ const SETTLE_REPEAT: &str = include_str!("sql/settle_repeat.sql");
 
 /// Ends runs whose leases are current.
 pub(crate) fn settle(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     settlements: &[Settlement],
     now: Time,
-) -> Result<Vec<Settled>> {
-    let mut lines = Lines::prepare(work)?;
+) -> Result<Vec<SettleOutcome>> {
+    let mut statements = SettleStatements::prepare(tx)?;
     settlements
         .iter()
-        .map(|settlement| settle_one(work, &mut lines, settlement, now))
+        .map(|settlement| settle_one(tx, &mut statements, settlement, now))
         .collect()
 }
 
 /// What the end of every run reads and writes.
-struct Lines<'c> {
+struct SettleStatements<'c> {
     find: CachedStatement<'c>,
     free: CachedStatement<'c>,
     done: CachedStatement<'c>,
     finished: CachedStatement<'c>,
 }
 
-impl<'c> Lines<'c> {
-    fn prepare(work: &Work<'c>) -> Result<Self> {
+impl<'c> SettleStatements<'c> {
+    fn prepare(tx: &WriteTransaction<'c>) -> Result<Self> {
         Ok(Self {
-            find: work.db.prepare_cached(SETTLE_FIND)?,
-            free: work.db.prepare_cached(RUNNING_REMOVE)?,
-            done: work.db.prepare_cached(SETTLE_DONE)?,
-            finished: work.db.prepare_cached(FINISHED_ADD)?,
+            find: tx.db.prepare_cached(SETTLE_FIND)?,
+            free: tx.db.prepare_cached(RUNNING_REMOVE)?,
+            done: tx.db.prepare_cached(SETTLE_DONE)?,
+            finished: tx.db.prepare_cached(FINISHED_ADD)?,
         })
     }
 }
 
 /// A run that is to be ended.
-struct Run {
-    queue: QueueAt,
+struct EndingRun {
+    queue: QueueIndex,
     no: i64,
     level: i64,
     seq: i64,
 }
 
 fn settle_one(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut SettleStatements<'_>,
     settlement: &Settlement,
     now: Time,
-) -> Result<Settled> {
-    let Some(run) = find(work, lines, settlement)? else {
-        return repeated(work, settlement);
+) -> Result<SettleOutcome> {
+    let Some(run) = find(tx, statements, settlement)? else {
+        return repeated(tx, settlement);
     };
     let transition = settlement.outcome.transition(now);
-    if transition.state == State::Dead && !work.has_room_for_dead(run.queue) {
-        return Ok(Settled::Full);
+    if transition.state == JobState::Dead && !tx.has_room_for_dead(run.queue) {
+        return Ok(SettleOutcome::Full);
     }
-    lines.free.execute([settlement.lease.job.as_bytes()])?;
-    work.leave_claim(settlement.lease.number, 1);
-    work.count(run.queue, State::Running, -1);
+    statements.free.execute([settlement.lease.job.as_bytes()])?;
+    tx.leave_claim(settlement.lease.number, 1);
+    tx.count(run.queue, JobState::Running, -1);
     match &settlement.outcome {
-        Outcome::Done(Keep::Listed) => end_done(work, lines, &run, settlement, now)?,
-        Outcome::Done(Keep::Gone) => {
-            work.count_end(run.queue, State::Done);
-            forget(work, run.no, State::Done, now)?;
+        Outcome::Done(DoneRetention::Listed) => end_done(tx, statements, &run, settlement, now)?,
+        Outcome::Done(DoneRetention::Gone) => {
+            tx.count_end(run.queue, JobState::Done);
+            forget(tx, run.no, JobState::Done, now)?;
         }
-        _ => apply(work, &run, settlement, &transition, now)?,
+        _ => apply(tx, &run, settlement, &transition, now)?,
     }
-    Ok(Settled::Applied)
+    Ok(SettleOutcome::Applied)
 }
 
 fn find(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut SettleStatements<'_>,
     settlement: &Settlement,
-) -> Result<Option<Run>> {
+) -> Result<Option<EndingRun>> {
     let lease = &settlement.lease;
-    let Some(queue) = work.queue(&lease.queue)? else {
+    let Some(queue) = tx.queue(&lease.queue)? else {
         return Ok(None);
     };
-    let named = params![
-        lease.job.as_bytes(),
-        lease.number.as_i64(),
-        work.at(queue).id
-    ];
+    let named = params![lease.job.as_bytes(), lease.number.as_i64(), tx.at(queue).id];
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Run {
+        Ok(EndingRun {
             queue,
             no: row::whole(row, 0)?,
             level: row::whole(row, 1)?,
             seq: row::whole(row, 2)?,
         })
     };
-    lines.find.query_row(named, read).optional()
+    statements.find.query_row(named, read).optional()
 }
 
-fn repeated(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
+fn repeated(tx: &mut WriteTransaction<'_>, settlement: &Settlement) -> Result<SettleOutcome> {
     let lease = &settlement.lease;
-    let Some(queue) = work.queue(&lease.queue)? else {
-        return Ok(Settled::Stale);
+    let Some(queue) = tx.queue(&lease.queue)? else {
+        return Ok(SettleOutcome::Stale);
     };
     let (number, tag) = (lease.number.as_i64(), settlement.outcome.tag());
-    let same = params![lease.job.as_bytes(), number, tag, work.at(queue).id];
-    let repeated = work.db.prepare_cached(SETTLE_REPEAT)?.exists(same)?;
+    let same = params![lease.job.as_bytes(), number, tag, tx.at(queue).id];
+    let repeated = tx.db.prepare_cached(SETTLE_REPEAT)?.exists(same)?;
     Ok(if repeated {
-        Settled::Applied
+        SettleOutcome::Applied
     } else {
-        Settled::Stale
+        SettleOutcome::Stale
     })
 }
 
 fn end_done(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
-    run: &Run,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut SettleStatements<'_>,
+    run: &EndingRun,
     settlement: &Settlement,
     now: Time,
 ) -> Result<()> {
     let number = settlement.lease.number.as_i64();
-    lines.done.execute(params![
+    statements.done.execute(params![
         run.no,
         now.as_micros(),
         number,
         settlement.outcome.tag()
     ])?;
-    lines
+    statements
         .finished
-        .execute([work.at(run.queue).id, row::DONE, now.as_micros(), run.no])?;
-    work.count(run.queue, State::Done, 1);
-    work.count_end(run.queue, State::Done);
+        .execute([tx.at(run.queue).id, row::DONE, now.as_micros(), run.no])?;
+    tx.count(run.queue, JobState::Done, 1);
+    tx.count_end(run.queue, JobState::Done);
     Ok(())
 }
 
 fn apply(
-    work: &mut Work<'_>,
-    run: &Run,
+    tx: &mut WriteTransaction<'_>,
+    run: &EndingRun,
     settlement: &Settlement,
-    transition: &Transition<'_>,
+    transition: &JobTransition<'_>,
     now: Time,
 ) -> Result<()> {
-    let seq = match (transition.state, transition.place) {
-        (State::Ready, Place::Tail) => work.tail(run.queue),
+    let seq = match (transition.state, transition.requeue) {
+        (JobState::Ready, Requeue::Back) => tx.tail(run.queue),
         _ => run.seq,
     };
-    work.db.prepare_cached(SETTLE_JOB)?.execute(params![
+    tx.db.prepare_cached(SETTLE_JOB)?.execute(params![
         run.no,
         row::code(transition.state),
         transition.attempts,
@@ -163,20 +159,20 @@ fn apply(
         now.as_micros(),
         settlement.lease.number.as_i64(),
         settlement.outcome.tag(),
-        transition.reason.map(Reason::as_str),
+        transition.reason.map(EndReason::as_str),
         transition.history.is_some(),
         transition.history.and_then(|history| history.as_bytes()),
         transition.anew,
     ])?;
-    work.count_end(run.queue, transition.state);
+    tx.count_end(run.queue, transition.state);
     // A job that waits has a time to wait for: `now` stands in only where no line looks at it.
     let run_at = transition.run_at.unwrap_or(now);
-    let Run {
+    let EndingRun {
         queue, no, level, ..
     } = *run;
     let fingerprint = transition.fingerprint;
-    work.enter(
-        Spot {
+    tx.enter(
+        IndexEntry {
             no,
             queue,
             level,
@@ -190,16 +186,19 @@ fn apply(
 }
 
 /// Removes an ended job that is in no line; its key stays behind if its state still holds it.
-pub(crate) fn forget(work: &mut Work<'_>, no: i64, state: State, now: Time) -> Result<()> {
-    let Some(job) = work.standing(Which::No(no))? else {
+pub(crate) fn forget(
+    tx: &mut WriteTransaction<'_>,
+    no: i64,
+    state: JobState,
+    now: Time,
+) -> Result<()> {
+    let Some(job) = tx.find_job_row(JobLookup::No(no))? else {
         return Ok(());
     };
-    work.delete(no)?;
+    tx.delete(no)?;
     match &job.unique {
-        Some((key, hold)) if hold.is_held(state, now) => {
-            work.leave_key(job.spot.queue, key, job.id)
-        }
-        Some((key, _)) => work.remove_key(job.spot.queue, key, job.id),
+        Some((key, hold)) if hold.is_held(state, now) => tx.leave_key(job.entry.queue, key, job.id),
+        Some((key, _)) => tx.remove_key(job.entry.queue, key, job.id),
         None => Ok(()),
     }
 }

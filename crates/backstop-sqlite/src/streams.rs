@@ -2,91 +2,104 @@
 //! it is kept apart.
 
 mod advance;
+mod changes;
 mod keep;
 mod key;
 mod lease;
-mod ledger;
 mod list;
 mod offer;
 mod records;
 mod take;
 
-pub(crate) use ledger::Ledger;
+pub(crate) use changes::StreamChanges;
 
-use crate::writer::Effort;
+use crate::writer::WriteDurability;
 use crate::{PAGE_BYTES, SqliteStore, task};
 use async_trait::async_trait;
 use backstop_core::limits::STREAM_KEYS_MAX;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
-    Taken, Wanted,
+    AdvanceOutcome, KeyAdvance, KeyLease, KeySelection, KeyStatus, ListKeysRequest, OfferOutcome,
+    StoreResult, StreamStatus, StreamStore, TakeRequest, TakeResult,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::{StreamKey, StreamName, Time};
 
 #[async_trait]
-impl Streams for SqliteStore {
+impl StreamStore for SqliteStore {
     async fn offer(
         &self,
         stream: StreamName,
         records: Vec<Record>,
         now: Time,
-    ) -> Answer<Vec<Offered>> {
+    ) -> StoreResult<Vec<OfferOutcome>> {
         check_offer(&records)?;
         let pages = records
             .iter()
             .map(|record| record.payload.len())
             .sum::<usize>()
             / PAGE_BYTES;
-        let task = task("offering", Effort::Durable, records.len() + pages);
+        let task = task("offering", WriteDurability::Durable, records.len() + pages);
         self.writer
-            .call(task, move |work| offer::offer(work, &stream, &records, now))
+            .call(task, move |tx| offer::offer(tx, &stream, &records, now))
             .await
     }
 
-    async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
+    async fn take(&self, take: TakeRequest, now: Time) -> StoreResult<TakeResult> {
         check_take(&take, now)?;
         let rows = match &take.wanted {
-            Wanted::Keys(keys) | Wanted::Seized(keys) => keys.len(),
-            Wanted::Due(max) => *max,
+            KeySelection::Keys(keys) | KeySelection::Seized(keys) => keys.len(),
+            KeySelection::Due(max) => *max,
         };
-        let task = task("taking keys", Effort::Claim, rows);
+        let task = task("taking keys", WriteDurability::Claim, rows);
         self.writer
-            .call(task, move |work| take::take(work, &take, now))
+            .call(task, move |tx| take::take(tx, &take, now))
             .await
     }
 
-    async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>> {
+    async fn keep(
+        &self,
+        leases: Vec<KeyLease>,
+        until: Time,
+        now: Time,
+    ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
         check_term("keep", until, now)?;
-        let task = task("keeping keys", Effort::Light, leases.len());
+        let task = task("keeping keys", WriteDurability::Light, leases.len());
         self.writer
-            .call(task, move |work| keep::keep(work, &leases, until, now))
+            .call(task, move |tx| keep::keep(tx, &leases, until, now))
             .await
     }
 
-    async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>> {
+    async fn advance(
+        &self,
+        advances: Vec<KeyAdvance>,
+        now: Time,
+    ) -> StoreResult<Vec<AdvanceOutcome>> {
         check_advances(&advances, now)?;
         let rows = advances.iter().map(advance::rows).sum();
-        let task = task("advancing keys", Effort::Durable, rows);
+        let task = task("advancing keys", WriteDurability::Durable, rows);
         self.writer
-            .call(task, move |work| advance::advance(work, &advances, now))
+            .call(task, move |tx| advance::advance(tx, &advances, now))
             .await
     }
 
-    async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+    async fn streams(&self) -> StoreResult<Vec<StreamStatus>> {
         self.lists.call("listing streams", list::streams).await
     }
 
-    async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+    async fn stream_keys(&self, query: ListKeysRequest, now: Time) -> StoreResult<Vec<KeyStatus>> {
         self.lists
             .call("listing keys", move |db| list::keys(db, &query, now))
             .await
     }
 
-    async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+    async fn stream_key(
+        &self,
+        stream: StreamName,
+        key: StreamKey,
+    ) -> StoreResult<Option<StoredKey>> {
         self.lists
             .call("looking at a key", move |db| list::key(db, &stream, &key))
             .await

@@ -1,15 +1,15 @@
 //! The one thread that writes. Whatever waits goes into one transaction, and is answered when that
 //! is on disk.
 
-mod desk;
+mod connection;
 mod file;
 
 use crate::error::is_disk_failure;
-use crate::hints::Bell;
+use crate::hints::Notifier;
 use crate::open::SqliteOptions;
-use crate::work::Work;
-use backstop_core::port::{Answer, StoreError};
-use desk::Desk;
+use crate::transaction::WriteTransaction;
+use backstop_core::port::{StoreError, StoreResult};
+use connection::WriterConnection;
 pub(crate) use file::{WriterFile, leave_log};
 use rusqlite::{Connection, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ const GROUP_ROWS_MAX: usize = 10_000;
 
 /// What a request asks of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effort {
+pub(crate) enum WriteDurability {
     /// Its effect must be on disk when it is answered.
     Durable,
     /// If a power cut undoes it, nothing is lost: it is done again.
@@ -37,57 +37,57 @@ pub(crate) enum Effort {
 
 /// What a request is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Task {
+pub(crate) struct WriteTask {
     pub(crate) doing: &'static str,
-    pub(crate) effort: Effort,
+    pub(crate) durability: WriteDurability,
     /// About how many rows, or pages of payload, it touches.
     pub(crate) rows: usize,
 }
 
 /// The one thread that writes.
-pub(crate) struct Writer {
-    requests: Option<mpsc::Sender<Request>>,
+pub(crate) struct WriterHandle {
+    requests: Option<mpsc::Sender<WriterMessage>>,
     thread: Option<JoinHandle<()>>,
 }
 
-enum Request {
+enum WriterMessage {
     /// Shares a transaction with others.
-    Grouped(Box<dyn Errand>),
+    Grouped(Box<dyn WriteRequest>),
     /// Has the connection to itself.
-    Alone(&'static str, Alone),
+    Exclusive(&'static str, ExclusiveRequest),
 }
 
 /// A request in a group. It may run twice: with the others, and by itself after one of them failed.
-trait Errand: Send {
-    fn task(&self) -> Task;
+trait WriteRequest: Send {
+    fn task(&self) -> WriteTask;
     fn is_wanted(&self) -> bool;
-    fn run(&mut self, work: &mut Work<'_>) -> Result<()>;
+    fn run(&mut self, tx: &mut WriteTransaction<'_>) -> Result<()>;
     fn fail(&mut self, error: StoreError);
     fn reply(self: Box<Self>);
 }
 
-struct Call<T, F> {
-    task: Task,
+struct WriteCall<T, F> {
+    task: WriteTask,
     run: F,
-    answer: Option<Answer<T>>,
-    reply: oneshot::Sender<Answer<T>>,
+    answer: Option<StoreResult<T>>,
+    reply: oneshot::Sender<StoreResult<T>>,
 }
 
-impl<T, F> Errand for Call<T, F>
+impl<T, F> WriteRequest for WriteCall<T, F>
 where
     T: Send,
-    F: for<'c> FnMut(&mut Work<'c>) -> Result<T> + Send,
+    F: for<'c> FnMut(&mut WriteTransaction<'c>) -> Result<T> + Send,
 {
-    fn task(&self) -> Task {
+    fn task(&self) -> WriteTask {
         self.task
     }
 
     fn is_wanted(&self) -> bool {
-        self.task.effort != Effort::Claim || !self.reply.is_closed()
+        self.task.durability != WriteDurability::Claim || !self.reply.is_closed()
     }
 
-    fn run(&mut self, work: &mut Work<'_>) -> Result<()> {
-        self.answer = Some(Ok((self.run)(work)?));
+    fn run(&mut self, tx: &mut WriteTransaction<'_>) -> Result<()> {
+        self.answer = Some(Ok((self.run)(tx)?));
         Ok(())
     }
 
@@ -103,12 +103,12 @@ where
     }
 }
 
-impl Writer {
+impl WriterHandle {
     /// Starts the thread.
     pub(crate) fn start(
         file: WriterFile,
         options: SqliteOptions,
-        bell: Bell,
+        notifier: Notifier,
     ) -> std::io::Result<Self> {
         // A runtime of its own, and only for its clock: the thread waits for requests with a
         // deadline.
@@ -116,9 +116,9 @@ impl Writer {
             .enable_time()
             .build()?;
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        let desk = Desk::new(file, options, bell);
+        let connection = WriterConnection::new(file, options, notifier);
         let thread = thread::Builder::new().name("backstop-writer".to_owned());
-        let thread = thread.spawn(move || serve(desk, &waiting, receiver))?;
+        let thread = thread.spawn(move || serve(connection, &waiting, receiver))?;
         Ok(Self {
             requests: Some(sender),
             thread: Some(thread),
@@ -128,13 +128,13 @@ impl Writer {
     /// Does something in a transaction, with whatever else waits; answers when that is committed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
-        task: Task,
-        run: impl for<'c> FnMut(&mut Work<'c>) -> Result<T> + Send + 'static,
-    ) -> Answer<T> {
+        task: WriteTask,
+        run: impl for<'c> FnMut(&mut WriteTransaction<'c>) -> Result<T> + Send + 'static,
+    ) -> StoreResult<T> {
         let (reply, answer) = oneshot::channel();
         self.send(
             task.doing,
-            Request::Grouped(Box::new(Call {
+            WriterMessage::Grouped(Box::new(WriteCall {
                 task,
                 run,
                 answer: None,
@@ -146,13 +146,13 @@ impl Writer {
     }
 
     /// Does something with the connection that is not to share a transaction.
-    pub(crate) async fn alone<T: Send + 'static>(
+    pub(crate) async fn call_exclusive<T: Send + 'static>(
         &self,
         doing: &'static str,
-        run: impl FnOnce(&mut Connection) -> Answer<T> + Send + 'static,
-    ) -> Answer<T> {
+        run: impl FnOnce(&mut Connection) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
         let (reply, answer) = oneshot::channel();
-        let run = Box::new(move |db: Answer<&mut Connection>| {
+        let run = Box::new(move |db: StoreResult<&mut Connection>| {
             let answer = db.and_then(run);
             let failure = answer
                 .as_ref()
@@ -163,11 +163,12 @@ impl Writer {
             let _ = reply.send(answer);
             failure
         });
-        self.send(doing, Request::Alone(doing, run)).await?;
+        self.send(doing, WriterMessage::Exclusive(doing, run))
+            .await?;
         answer.await.map_err(|_| stopped(doing))?
     }
 
-    async fn send(&self, doing: &'static str, request: Request) -> Answer<()> {
+    async fn send(&self, doing: &'static str, request: WriterMessage) -> StoreResult<()> {
         let requests = self.requests.as_ref().ok_or_else(|| stopped(doing))?;
         requests.send(request).await.map_err(|_| stopped(doing))
     }
@@ -180,7 +181,7 @@ fn stopped(doing: &'static str) -> StoreError {
     )
 }
 
-impl Drop for Writer {
+impl Drop for WriterHandle {
     /// What was asked for is still done; then the log is folded into the file.
     fn drop(&mut self) {
         self.requests = None;
@@ -191,48 +192,52 @@ impl Drop for Writer {
     }
 }
 
-fn serve(mut desk: Desk, waiting: &Runtime, mut requests: mpsc::Receiver<Request>) {
-    while let Some(first) = desk.wait(waiting, &mut requests) {
+fn serve(
+    mut connection: WriterConnection,
+    waiting: &Runtime,
+    mut requests: mpsc::Receiver<WriterMessage>,
+) {
+    while let Some(first) = connection.wait(waiting, &mut requests) {
         let (mut group, alone) = gather(first, &mut requests);
         // Who is not answered learns it from the reply that is dropped.
-        let ended = catch_unwind(AssertUnwindSafe(|| desk.run(&mut group)));
+        let ended = catch_unwind(AssertUnwindSafe(|| connection.run(&mut group)));
         if ended.is_ok() {
-            group.into_iter().for_each(Errand::reply);
+            group.into_iter().for_each(WriteRequest::reply);
         } else {
             tracing::error!("a write to the store panicked; this is a bug in backstop");
-            desk.roll_back();
+            connection.roll_back();
             drop(group);
         }
         // After the replies: a claim of this group that was answered with nothing would else come
         // behind the hint of what was enqueued after it, and its caller would wait for another.
-        desk.ring();
+        connection.notify_if_due();
         if let Some((doing, alone)) = alone {
-            desk.run_alone(doing, alone);
+            connection.run_exclusive(doing, alone);
         }
-        desk.fold_log();
+        connection.fold_log();
     }
-    desk.close();
+    connection.close();
 }
 
-type Group = Vec<Box<dyn Errand>>;
+type RequestGroup = Vec<Box<dyn WriteRequest>>;
 /// Answers how the disk failed, if it did.
-type Alone = Box<dyn FnOnce(Answer<&mut Connection>) -> Option<StoreError> + Send>;
+type ExclusiveRequest = Box<dyn FnOnce(StoreResult<&mut Connection>) -> Option<StoreError> + Send>;
 
 /// The first request and whatever else waits, up to one that must be alone.
 fn gather(
-    first: Request,
-    requests: &mut mpsc::Receiver<Request>,
-) -> (Group, Option<(&'static str, Alone)>) {
-    let (mut group, mut rows) = (Group::new(), 0);
+    first: WriterMessage,
+    requests: &mut mpsc::Receiver<WriterMessage>,
+) -> (RequestGroup, Option<(&'static str, ExclusiveRequest)>) {
+    let (mut group, mut rows) = (RequestGroup::new(), 0);
     let mut next = Some(first);
     loop {
         match next {
-            Some(Request::Grouped(errand)) if errand.is_wanted() => {
-                rows += errand.task().rows;
-                group.push(errand);
+            Some(WriterMessage::Grouped(request)) if request.is_wanted() => {
+                rows += request.task().rows;
+                group.push(request);
             }
-            Some(Request::Grouped(_)) => {}
-            Some(Request::Alone(doing, alone)) => return (group, Some((doing, alone))),
+            Some(WriterMessage::Grouped(_)) => {}
+            Some(WriterMessage::Exclusive(doing, alone)) => return (group, Some((doing, alone))),
             None => return (group, None),
         }
         let full = group.len() >= GROUP_MAX || rows >= GROUP_ROWS_MAX;

@@ -2,11 +2,11 @@
 
 use backstop_core::amend::Filter;
 use backstop_core::port::{
-    Advance, Advanced, Backlog, KeyLease, KeyQuery, Offered, Operator, Settled, Store, Streams,
-    Take, Then, Wanted, WhichKeys,
+    AdvanceOutcome, JobStore, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection,
+    ListKeysRequest, OfferOutcome, OperatorStore, SettleOutcome, Store, StreamStore, TakeRequest,
 };
-use backstop_core::stream::{Change, Record, StoredKey};
-use backstop_core::{Job, LeaseNumber, Payload, Span, State, StreamKey, StreamName, WorkerName};
+use backstop_core::stream::{KeyChange, Record, StoredKey};
+use backstop_core::{Job, JobState, LeaseNumber, Payload, Span, StreamKey, StreamName, WorkerName};
 use backstop_sqlite::{SqliteOptions, SqliteStore};
 use backstop_testkit::given::{self, DONE, START, Scene, job};
 use std::collections::HashMap;
@@ -49,7 +49,11 @@ async fn victim() {
         let settled = scene
             .settle_all(ended.clone().map(|run| (&run.lease, DONE)))
             .await;
-        assert!(settled.iter().all(|settled| *settled == Settled::Applied));
+        assert!(
+            settled
+                .iter()
+                .all(|settled| *settled == SettleOutcome::Applied)
+        );
         tell('S', given::names(ended));
     }
     drop(producers);
@@ -81,24 +85,24 @@ async fn flow(store: Arc<SqliteStore>, round: u64) {
             position,
             step: 7,
             tenant: None,
-            payload: Payload::stored(b"1".to_vec()),
+            payload: Payload::from_stored(b"1".to_vec()),
         };
         let records = positions.clone().map(record).collect();
         let offered = store
             .offer(stream(), records, START)
             .await
             .expect("offered");
-        assert!(offered.iter().all(|offered| *offered == Offered::Held));
+        assert!(offered.iter().all(|offered| *offered == OfferOutcome::Held));
         tell('O', positions.map(name).collect());
         if turn % 3 != 0 {
             let number = LeaseNumber::draw(round << 32 | turn);
             let (worker, until) = (WorkerName::new("w"), START.after(Span::secs(30)));
-            let take = Take {
+            let take = TakeRequest {
                 stream: stream(),
                 number,
                 worker,
                 until,
-                wanted: Wanted::Due(5),
+                wanted: KeySelection::Due(5),
             };
             let taken = store.take(take, START).await.expect("taken");
             let handled = taken.keys.iter().filter_map(|key| handle(number, key));
@@ -107,7 +111,7 @@ async fn flow(store: Arc<SqliteStore>, round: u64) {
             assert!(
                 advanced
                     .iter()
-                    .all(|advanced| *advanced == Advanced::Applied)
+                    .all(|advanced| *advanced == AdvanceOutcome::Applied)
             );
             tell('A', told);
         }
@@ -115,25 +119,25 @@ async fn flow(store: Arc<SqliteStore>, round: u64) {
 }
 
 /// All records of a key are handled.
-fn handle(number: LeaseNumber, key: &StoredKey) -> Option<(Advance, String)> {
+fn handle(number: LeaseNumber, key: &StoredKey) -> Option<(KeyAdvance, String)> {
     let watermark = key.records.last()?.position;
     let drop = key.records.iter().map(|record| record.position).collect();
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(watermark),
         drop,
-        ..Change::default()
+        ..KeyChange::default()
     };
     let lease = KeyLease {
         stream: stream(),
         key: key.key.clone(),
         number,
     };
-    let advance = Advance {
+    let advance = KeyAdvance {
         lease,
         turn: 1,
         seen: key.arrived,
         change,
-        then: Then::Release(None),
+        lease_action: KeyLeaseAction::Release(None),
     };
     Some((advance, format!("{}-{watermark}", key.key)))
 }
@@ -207,7 +211,7 @@ async fn whatever_was_acknowledged_survives_a_kill() {
 
 fn check_told(told: &[(char, String)], jobs: &[Job]) {
     let names = given::listed(jobs);
-    let states: HashMap<&str, State> = names
+    let states: HashMap<&str, JobState> = names
         .iter()
         .map(String::as_str)
         .zip(jobs.iter().map(|job| job.state))
@@ -216,7 +220,7 @@ fn check_told(told: &[(char, String)], jobs: &[Job]) {
         let state = states.get(name.as_str());
         assert!(state.is_some(), "{name} was acknowledged and is lost");
         assert!(
-            *what == 'E' || state == Some(&State::Done),
+            *what == 'E' || state == Some(&JobState::Done),
             "{name} was settled and is {state:?}"
         );
     }
@@ -225,10 +229,10 @@ fn check_told(told: &[(char, String)], jobs: &[Job]) {
 /// What was offered is held or handled, what was handled stays so, and the counts say how much
 /// there is.
 async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
-    let query = KeyQuery {
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 100,
     };
     let keys = store.stream_keys(query, START).await.expect("keys");
@@ -276,7 +280,7 @@ async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
 
 async fn check_counts(store: &SqliteStore, jobs: &[Job]) {
     let status = &store.queues(START).await.expect("queues")[0];
-    for state in State::ALL {
+    for state in JobState::ALL {
         let rows = jobs.iter().filter(|job| job.state == state).count();
         assert_eq!(status.counts.of(state), rows as u64, "{state}");
     }
@@ -292,7 +296,7 @@ async fn seize_all(file: &Path) -> u64 {
     loop {
         let seized = scene.seize("heir").await;
         if seized.is_empty() {
-            return scene.queue("q").await.counts.of(State::Running);
+            return scene.queue("q").await.counts.of(JobState::Running);
         }
         scene
             .settle_all(seized.iter().map(|seized| (&seized.run.lease, DONE)))

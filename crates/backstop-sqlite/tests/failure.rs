@@ -4,7 +4,7 @@
 
 use backstop_core::NewJob;
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Operator, Store, StoreError};
+use backstop_core::port::{JobStore, OperatorStore, Store, StoreError};
 use backstop_sqlite::{SqliteOptions, SqliteStore, enqueue_in};
 use backstop_testkit::given::{self, START, job};
 use rusqlite::{Connection, TransactionBehavior};

@@ -1,13 +1,14 @@
 //! What only a file can do: be shared, be reopened, be somebody else's database, be damaged.
 
-use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::amend::{AmendAction, Filter, Selection};
 use backstop_core::failure::ErrorReport;
 use backstop_core::port::{
-    Amendment, Backlog, Damaged, Enqueued, Grade, GroupQuery, Operator, PageQuery, Promoted,
-    Retention, Settled, Shelf, Store, StoreError,
+    AmendJobsRequest, DamagedJob, EnqueueOutcome, FindingSeverity, JobStore, ListGroupsRequest,
+    ListJobsRequest, OperatorStore, PromoteResult, PruneRequest, Retention, SettleOutcome, Store,
+    StoreError,
 };
-use backstop_core::{Bounds, Fingerprint, Job, NewJob, Outcome, Overflow, State};
-use backstop_sqlite::{Durability, OpenError, SqliteOptions, SqliteStore, enqueue_in};
+use backstop_core::{Fingerprint, Job, JobState, NewJob, Outcome, Overflow, QueueBounds};
+use backstop_sqlite::{SqliteDurability, SqliteOpenError, SqliteOptions, SqliteStore, enqueue_in};
 use backstop_testkit::given::{self, DONE, START, Scene, job};
 use rusqlite::{Connection, TransactionBehavior};
 use std::collections::BTreeSet;
@@ -32,10 +33,11 @@ impl Place {
     }
 
     fn open(&self) -> Arc<SqliteStore> {
-        self.open_as(Durability::Full).expect("the file opens")
+        self.open_as(SqliteDurability::Full)
+            .expect("the file opens")
     }
 
-    fn open_as(&self, durability: Durability) -> Result<Arc<SqliteStore>, OpenError> {
+    fn open_as(&self, durability: SqliteDurability) -> Result<Arc<SqliteStore>, SqliteOpenError> {
         SqliteStore::open(
             self.path(),
             SqliteOptions {
@@ -120,16 +122,16 @@ async fn a_reopened_store_has_everything() {
     let mut scene = Scene::new(place.open());
     assert_eq!(scene.queue("q").await, before);
     for (name, state) in [
-        ("ready", State::Ready),
-        ("running", State::Running),
-        ("done", State::Done),
-        ("later", State::Scheduled),
+        ("ready", JobState::Ready),
+        ("running", JobState::Running),
+        ("done", JobState::Done),
+        ("later", JobState::Scheduled),
     ] {
         assert_eq!(scene.state(name).await, Some(state), "{name}");
     }
     assert_eq!(
         scene.settle(&runs[1].lease, DONE).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "a lease outlives the process"
     );
     while scene.draw() != number {}
@@ -145,7 +147,7 @@ async fn a_call_with_nothing_to_do_writes_nothing() {
         .await;
     let runs = scene.claim("q", 9).await;
     scene.settle(&runs[0].lease, DONE).await;
-    let full = Bounds {
+    let full = QueueBounds {
         max_size: Some(1),
         overflow: Overflow::DeadLetterOldest,
         dead_max: 0,
@@ -168,16 +170,16 @@ async fn a_call_with_nothing_to_do_writes_nothing() {
     assert!(scene.seize("w").await.is_empty());
     assert_eq!(
         scene.settle(&runs[0].lease, given::dead()).await,
-        Settled::Stale
+        SettleOutcome::Stale
     );
     scene.enqueue([job("q", "a")]).await;
     assert_eq!(
         scene.settle(&held.lease, given::dead()).await,
-        Settled::Full
+        SettleOutcome::Full
     );
     assert_eq!(
         scene.enqueue([job("full", "second")]).await,
-        [Enqueued::Full]
+        [EnqueueOutcome::Full]
     );
     assert_eq!(commits(), before);
     scene.enqueue([job("q", "c")]).await;
@@ -230,7 +232,7 @@ async fn two_stores_on_one_file_share_the_work() {
     expected.sort_unstable();
     assert_eq!(handled, expected, "every job once");
     let status = &first.queues(START).await.expect("queues")[0];
-    assert_eq!(status.counts.of(State::Done), JOBS as u64);
+    assert_eq!(status.counts.of(JobState::Done), JOBS as u64);
 }
 
 async fn work_off(store: Arc<SqliteStore>, worker: u64) -> Vec<String> {
@@ -248,7 +250,11 @@ async fn work_off(store: Arc<SqliteStore>, worker: u64) -> Vec<String> {
         let answers = scene
             .settle_all(runs.iter().map(|run| (&run.lease, DONE)))
             .await;
-        assert!(answers.iter().all(|answer| *answer == Settled::Applied));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == SettleOutcome::Applied)
+        );
         handled.extend(given::names(&runs));
     }
 }
@@ -282,7 +288,7 @@ async fn an_enqueue_follows_the_users_transaction() {
         .execute("INSERT INTO orders VALUES (1)", [])
         .expect("an order");
     let answers = enqueue_in(&transaction, &jobs(&["kept"]), START);
-    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
+    assert_eq!(answers, Ok(vec![EnqueueOutcome::Inserted]));
     transaction.commit().expect("committed");
 
     let transaction = db
@@ -297,17 +303,21 @@ async fn an_enqueue_follows_the_users_transaction() {
         job("q", "twin").unique("k").into(),
     ];
     let answers = enqueue_in(&transaction, &again, START);
-    let duplicate = Enqueued::Duplicate(given::id("lost"));
+    let duplicate = EnqueueOutcome::Duplicate(given::id("lost"));
     assert_eq!(
         answers,
-        Ok(vec![Enqueued::Same, Enqueued::Inserted, duplicate])
+        Ok(vec![
+            EnqueueOutcome::Same,
+            EnqueueOutcome::Inserted,
+            duplicate
+        ])
     );
     transaction.rollback().expect("rolled back");
 
     assert_eq!(listed(&store).await, set(&["kept"]));
     let status = &store.queues(START).await.expect("queues")[0];
     assert_eq!(
-        (status.counts.of(State::Ready), status.totals.enqueued),
+        (status.counts.of(JobState::Ready), status.totals.enqueued),
         (1, 1)
     );
     let mut scene = Scene::new(store);
@@ -320,11 +330,11 @@ async fn a_users_transaction_heeds_the_bounds() {
     let store = place.store().await;
     let mut db = place.connection();
     for (overflow, answer, ready) in [
-        (Overflow::Reject, Enqueued::Full, 2),
-        (Overflow::DropOldest, Enqueued::Inserted, 2),
-        (Overflow::DeadLetterOldest, Enqueued::Inserted, 2),
+        (Overflow::Reject, EnqueueOutcome::Full, 2),
+        (Overflow::DropOldest, EnqueueOutcome::Inserted, 2),
+        (Overflow::DeadLetterOldest, EnqueueOutcome::Inserted, 2),
     ] {
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             max_size: Some(2),
             overflow,
             dead_max: 1,
@@ -342,10 +352,10 @@ async fn a_users_transaction_heeds_the_bounds() {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .expect("begun");
         let answers = enqueue_in(&transaction, &jobs[..2], START);
-        assert_eq!(answers, Ok(vec![Enqueued::Inserted; 2]));
+        assert_eq!(answers, Ok(vec![EnqueueOutcome::Inserted; 2]));
         assert_eq!(
             enqueue_in(&transaction, &jobs[1..], START),
-            Ok(vec![Enqueued::Same, answer])
+            Ok(vec![EnqueueOutcome::Same, answer])
         );
         transaction.commit().expect("committed");
         let statuses = store.queues(START).await.expect("queues");
@@ -354,14 +364,14 @@ async fn a_users_transaction_heeds_the_bounds() {
             .find(|status| status.name == queue)
             .expect("the queue");
         assert_eq!(
-            (status.counts.of(State::Ready), status.counts.live()),
+            (status.counts.of(JobState::Ready), status.counts.live()),
             (ready, 2),
             "{overflow}"
         );
     }
     let groups = store
         .groups(
-            GroupQuery {
+            ListGroupsRequest {
                 queue: None,
                 limit: 9,
             },
@@ -396,7 +406,7 @@ async fn an_enqueue_that_fails_leaves_the_users_transaction_as_it_was() {
     assert_eq!(
         store.queues(START).await.expect("queues")[0]
             .counts
-            .of(State::Ready),
+            .of(JobState::Ready),
         1
     );
 }
@@ -495,7 +505,7 @@ async fn of_a_group_only_the_faulty_request_fails() {
     assert_eq!(
         store.queues(START).await.expect("queues")[0]
             .counts
-            .of(State::Ready),
+            .of(JobState::Ready),
         4
     );
 }
@@ -583,7 +593,7 @@ async fn a_damaged_row_does_not_keep_its_neighbours_waiting() {
     let mut scene = Scene::new(store);
     assert_eq!(given::names(&scene.claim("q", 9).await), ["a", "c"]);
     let job: Job = scene.job("b").await;
-    assert_eq!(job.state, State::Dead);
+    assert_eq!(job.state, JobState::Dead);
     let failures = job.history.failures();
     assert_eq!(
         failures[0].error.error_type.as_deref(),
@@ -591,7 +601,7 @@ async fn a_damaged_row_does_not_keep_its_neighbours_waiting() {
     );
     let counts = scene.queue("q").await.counts;
     assert_eq!(
-        [State::Ready, State::Running, State::Dead].map(|state| counts.of(state)),
+        [JobState::Ready, JobState::Running, JobState::Dead].map(|state| counts.of(state)),
         [0, 2, 1]
     );
 }
@@ -609,11 +619,11 @@ async fn three_dead_one_damaged(place: &Place, damage: &str) -> Scene {
     scene
 }
 
-async fn dead_letters(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<Damaged>) {
-    let query = PageQuery {
+async fn dead_letters(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<DamagedJob>) {
+    let query = ListJobsRequest {
         filter,
         limit: 9,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     let page = scene.store.jobs(query, scene.now).await.expect("a page");
     assert_eq!(page.next, None);
@@ -650,20 +660,20 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
         let fingerprint = Fingerprint::of(&ErrorReport::message("boom"));
         for filter in [
             given::filter(None, None),
-            given::filter(Some("q"), Some(State::Dead)),
+            given::filter(Some("q"), Some(JobState::Dead)),
             Filter {
                 fingerprint: Some(fingerprint),
                 ..Filter::default()
             },
             Filter {
                 fingerprint: Some(fingerprint),
-                ..given::filter(Some("q"), Some(State::Dead))
+                ..given::filter(Some("q"), Some(JobState::Dead))
             },
         ] {
             let (listed, damaged) = dead_letters(&scene, filter).await;
             assert_eq!(listed, ["c", "a"], "{damage}");
             let [
-                Damaged {
+                DamagedJob {
                     id,
                     queue,
                     why: seen,
@@ -680,11 +690,11 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             assert!(seen.starts_with(why), "{damage}: {seen}");
         }
         check_dead(&scene, 3, damage).await;
-        let only = Some(State::Dead);
+        let only = Some(JobState::Dead);
         let selection = Selection::Ids(vec![given::id("b")]);
-        let delete = Amendment {
+        let delete = AmendJobsRequest {
             selection,
-            action: Action::Delete,
+            action: AmendAction::Delete,
             only,
             cursor: None,
             max: 1,
@@ -692,7 +702,7 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
         let amended = scene.store.amend(delete, scene.now).await.expect("amended");
         assert_eq!((amended.applied, amended.refused), (1, vec![]), "{damage}");
         check_dead(&scene, 2, damage).await;
-        let left = dead_letters(&scene, given::filter(Some("q"), Some(State::Dead))).await;
+        let left = dead_letters(&scene, given::filter(Some("q"), Some(JobState::Dead))).await;
         assert_eq!(
             left,
             (vec!["c".to_owned(), "a".to_owned()], vec![]),
@@ -706,14 +716,15 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
 async fn a_dead_letter_that_has_lost_its_queue_is_deleted_from_where_it_lay() {
     let place = Place::new();
     let scene = three_dead_one_damaged(&place, "queue = 99, finished_at = 0").await;
-    let (listed, damaged) = dead_letters(&scene, given::filter(Some("q"), Some(State::Dead))).await;
+    let (listed, damaged) =
+        dead_letters(&scene, given::filter(Some("q"), Some(JobState::Dead))).await;
     assert_eq!(listed, ["c", "a"]);
     assert_eq!(
         (damaged[0].id, &damaged[0].queue),
         (Some(given::id("b")), &None)
     );
     let amended = scene
-        .amend(Selection::Ids(vec![given::id("b")]), Action::Delete)
+        .amend(Selection::Ids(vec![given::id("b")]), AmendAction::Delete)
         .await;
     assert_eq!(amended.applied, 1);
     check_dead(&scene, 2, "queue").await;
@@ -730,7 +741,7 @@ async fn check_dead(scene: &Scene, expected: u64, damage: &str) {
     let groups = scene
         .store
         .groups(
-            GroupQuery {
+            ListGroupsRequest {
                 queue: None,
                 limit: 9,
             },
@@ -745,7 +756,7 @@ async fn check_dead(scene: &Scene, expected: u64, damage: &str) {
         "{damage}"
     );
     assert_eq!(
-        scene.queue("q").await.counts.of(State::Dead),
+        scene.queue("q").await.counts.of(JobState::Dead),
         expected,
         "{damage}"
     );
@@ -768,7 +779,7 @@ async fn a_damaged_dead_letter_can_be_requeued_and_pruned() {
     let place = Place::new();
     let mut scene = three_dead_one_damaged(&place, "reason = 'nonsense'").await;
     let amended = scene
-        .amend(Selection::Ids(vec![given::id("b")]), Action::Retry)
+        .amend(Selection::Ids(vec![given::id("b")]), AmendAction::Retry)
         .await;
     assert_eq!(amended.applied, 1);
     assert_eq!(given::names(&scene.claim("q", 9).await), ["b"]);
@@ -777,12 +788,12 @@ async fn a_damaged_dead_letter_can_be_requeued_and_pruned() {
         .execute_batch("UPDATE backstop_job SET reason = 'nonsense' WHERE no = 1")
         .expect("damage");
     scene.pass(backstop_core::Span::days(1));
-    let shelf = Shelf {
+    let shelf = Retention {
         dead_for: backstop_core::Span::hours(1),
-        ..Shelf::default()
+        ..Retention::default()
     };
-    let retention = Retention {
-        usual: Some(shelf),
+    let retention = PruneRequest {
+        default: Some(shelf),
         queues: Vec::new(),
         max: 9,
     };
@@ -792,11 +803,11 @@ async fn a_damaged_dead_letter_can_be_requeued_and_pruned() {
         .await
         .expect("pruned");
     assert_eq!((pruned.dead, pruned.more), (2, false));
-    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 0);
     let groups = scene
         .store
         .groups(
-            GroupQuery {
+            ListGroupsRequest {
                 queue: None,
                 limit: 9,
             },
@@ -822,7 +833,7 @@ async fn a_place_in_line_without_a_job_is_dropped() {
     let mut scene = Scene::new(store);
     assert_eq!(given::names(&scene.claim("q", 9).await), ["b"]);
     let promoted = scene.store.promote(9, given::at(2)).await;
-    assert_eq!(promoted, Ok(Promoted::default()));
+    assert_eq!(promoted, Ok(PromoteResult::default()));
 }
 
 #[tokio::test]
@@ -851,15 +862,18 @@ async fn jobs_of_a_queue_whose_row_is_lost_go_on() {
 #[tokio::test]
 async fn an_examination_tells_the_promise_that_holds() {
     for (durability, promise) in [
-        (Durability::Full, "a power cut, if the disk honours fsync"),
-        (Durability::Relaxed, "a power cut may lose"),
+        (
+            SqliteDurability::Full,
+            "a power cut, if the disk honours fsync",
+        ),
+        (SqliteDurability::Relaxed, "a power cut may lose"),
     ] {
         let place = Place::new();
         let store = place.open_as(durability).expect("the file opens");
         store.migrate().await.expect("it migrates");
         let examination = store.examine().await.expect("an examination");
         assert!(examination.promise.contains(promise), "{examination:?}");
-        let level = if durability == Durability::Full {
+        let level = if durability == SqliteDurability::Full {
             "synchronous = full"
         } else {
             "synchronous = normal"
@@ -899,7 +913,7 @@ async fn an_examination_finds_tables_and_indexes_that_somebody_changed() {
         let bad: Vec<_> = examination
             .findings
             .iter()
-            .filter(|finding| finding.grade == Grade::Bad)
+            .filter(|finding| finding.severity == FindingSeverity::Bad)
             .collect();
         assert_eq!(bad.len(), 1, "{examination:?}");
         assert!(
@@ -918,9 +932,9 @@ async fn a_future_store_cannot_be_opened() {
         .connection()
         .execute_batch("UPDATE backstop_schema SET version = 999")
         .expect("the future");
-    let error = place.open_as(Durability::Full).expect_err("refused");
+    let error = place.open_as(SqliteDurability::Full).expect_err("refused");
     assert!(
-        matches!(error, OpenError::Newer { version: 999, .. }),
+        matches!(error, SqliteOpenError::Newer { version: 999, .. }),
         "{error}"
     );
 }

@@ -8,11 +8,11 @@
 #![cfg(target_os = "linux")]
 
 use backstop_core::amend::Filter;
-use backstop_core::plan::Want;
-use backstop_core::port::{Backlog, Beat, Claim, Operator, Settled, Store};
+use backstop_core::plan::QueueQuota;
+use backstop_core::port::{BeatRequest, Claim, JobStore, OperatorStore, SettleOutcome, Store};
 use backstop_core::verdict::Settlement;
-use backstop_core::{Job, LeaseNumber, Span, State, WorkerName};
-use backstop_sqlite::{Durability, SqliteOptions, SqliteStore};
+use backstop_core::{Job, JobState, LeaseNumber, Span, WorkerName};
+use backstop_sqlite::{SqliteDurability, SqliteOptions, SqliteStore};
 use backstop_testkit::given::{self, DONE, START, job};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,9 @@ const TURNS_MAX: u64 = 3_000;
 fn options() -> SqliteOptions {
     let log_pages = std::env::var(LOG_PAGES).map_or(40, |pages| pages.parse().expect("a number"));
     let durability = if std::env::var(RELAXED).is_ok() {
-        Durability::Relaxed
+        SqliteDurability::Relaxed
     } else {
-        Durability::Full
+        SqliteDurability::Full
     };
     SqliteOptions {
         durability,
@@ -101,7 +101,7 @@ async fn push_some(store: &SqliteStore, turn: &str, draws: &mut Draws) -> bool {
 /// Claims and beats, which are light, and ends most of the runs, which is durable.
 async fn work_on_some(store: &SqliteStore, draws: &mut Draws) -> bool {
     let number = LeaseNumber::draw(draws.next());
-    let want = Want {
+    let want = QueueQuota {
         queue: given::queue("q"),
         max: 3,
     };
@@ -117,7 +117,7 @@ async fn work_on_some(store: &SqliteStore, draws: &mut Draws) -> bool {
     };
     let leases: Vec<_> = claimed.runs.iter().map(|run| run.lease.clone()).collect();
     for _ in 0..draws.below(4) {
-        let beat = Beat {
+        let beat = BeatRequest {
             worker: WorkerName::new("w"),
             queues: Vec::new(),
             leases: leases.clone(),
@@ -135,7 +135,7 @@ async fn work_on_some(store: &SqliteStore, draws: &mut Draws) -> bool {
         return false;
     };
     for (run, settled) in claimed.runs.iter().skip(1).zip(settled) {
-        if settled == Settled::Applied {
+        if settled == SettleOutcome::Applied {
             tell("settled", &run.lease.job.to_string());
         }
     }
@@ -191,7 +191,7 @@ struct Figures {
 
 #[tokio::test]
 async fn what_was_acknowledged_survives_failed_fsyncs_and_a_power_cut() {
-    let all = campaign(Durability::Full).await;
+    let all = campaign(SqliteDurability::Full).await;
     assert!(all.lost.is_empty(), "lost: {:?}", first(&all.lost));
     assert!(all.refused > 0, "no fsync failed: the disk is not in use");
 }
@@ -199,11 +199,11 @@ async fn what_was_acknowledged_survives_failed_fsyncs_and_a_power_cut() {
 /// Fsyncs do not fail here: what a failed one takes with it, nobody has promised then.
 #[tokio::test]
 async fn with_relaxed_durability_a_power_cut_takes_only_the_newest() {
-    let all = campaign(Durability::Relaxed).await;
+    let all = campaign(SqliteDurability::Relaxed).await;
     assert!(!all.lost.is_empty(), "every commit waited for the disk");
 }
 
-async fn campaign(durability: Durability) -> Figures {
+async fn campaign(durability: SqliteDurability) -> Figures {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = build_disk(dir.path());
     let empty = dir.path().join("empty.db");
@@ -246,7 +246,13 @@ fn report(figures: &str) {
 }
 
 /// One seed: what fails when is drawn from it.
-async fn run(seed: u64, durability: Durability, dir: &Path, disk: &Path, empty: &Path) -> Figures {
+async fn run(
+    seed: u64,
+    durability: SqliteDurability,
+    dir: &Path,
+    disk: &Path,
+    empty: &Path,
+) -> Figures {
     let place = dir.join(seed.to_string());
     for folder in ["cut", "state"] {
         std::fs::create_dir_all(place.join(folder)).expect("a directory");
@@ -256,7 +262,7 @@ async fn run(seed: u64, durability: Durability, dir: &Path, disk: &Path, empty: 
     let mut told = Vec::new();
     let mut live = |draws: &mut Draws, end| {
         let mut victim = victim_of(seed, &place, disk);
-        if durability == Durability::Relaxed {
+        if durability == SqliteDurability::Relaxed {
             victim.env(RELAXED, "1");
         }
         live(victim, durability, draws, end, &mut told)
@@ -291,7 +297,7 @@ fn victim_of(seed: u64, place: &Path, disk: &Path) -> Command {
 /// One life of the victim; adds what it told.
 fn live(
     mut victim: Command,
-    durability: Durability,
+    durability: SqliteDurability,
     draws: &mut Draws,
     end: &str,
     told: &mut Vec<(String, String)>,
@@ -302,8 +308,8 @@ fn live(
     set(end, 40 + draws.below(900));
     set(LOG_PAGES, [40, 16_000][draws.below(2) as usize]);
     let faults = match durability {
-        Durability::Full => 8,
-        Durability::Relaxed => 2,
+        SqliteDurability::Full => 8,
+        SqliteDurability::Relaxed => 2,
     };
     match draws.below(faults) {
         // Nothing fails but the power.
@@ -340,7 +346,7 @@ async fn check(file: &Path, told: &[(String, String)]) -> Figures {
         let job = found.get(name.as_str());
         let is_kept = match what.as_str() {
             "pushed" => job.is_some(),
-            "settled" => job.is_some_and(|job| job.state == State::Done),
+            "settled" => job.is_some_and(|job| job.state == JobState::Done),
             _ => {
                 figures.refused += 1;
                 continue;

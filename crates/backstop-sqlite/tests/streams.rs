@@ -2,10 +2,10 @@
 
 use backstop_core::limits::TAKE_BYTES_MAX;
 use backstop_core::port::{
-    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, Streams, Take, Taken, Then,
-    Wanted, WhichKeys,
+    AdvanceOutcome, FindingSeverity, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection,
+    ListKeysRequest, OfferOutcome, Store, StreamStore, TakeRequest, TakeResult,
 };
-use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
+use backstop_core::stream::{KeyChange, Record, StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
 use backstop_sqlite::{SqliteOptions, SqliteStore};
 use backstop_testkit::given::{START, at};
@@ -24,7 +24,7 @@ fn key(text: &str) -> StreamKey {
 }
 
 fn record(key: &str, position: i64) -> Record {
-    let payload = Payload::stored(format!("\"{key}/{position}\"").into_bytes());
+    let payload = Payload::from_stored(format!("\"{key}/{position}\"").into_bytes());
     Record {
         key: self::key(key),
         position,
@@ -64,17 +64,17 @@ impl Waters {
             .iter()
             .map(|position| record(key, *position))
             .collect();
-        let held = vec![Offered::Held; records.len()];
+        let held = vec![OfferOutcome::Held; records.len()];
         assert_eq!(
             self.store.offer(stream(), records, self.now).await,
             Ok(held)
         );
     }
 
-    fn take_of(&mut self, wanted: Wanted) -> Take {
+    fn take_of(&mut self, wanted: KeySelection) -> TakeRequest {
         self.draws += 1;
         let (number, until) = (LeaseNumber::draw(self.draws), self.now.after(LEASE));
-        Take {
+        TakeRequest {
             stream: stream(),
             number,
             worker: WorkerName::new("w"),
@@ -83,7 +83,7 @@ impl Waters {
         }
     }
 
-    async fn take(&mut self, wanted: Wanted) -> (LeaseNumber, Taken) {
+    async fn take(&mut self, wanted: KeySelection) -> (LeaseNumber, TakeResult) {
         let take = self.take_of(wanted);
         (
             take.number,
@@ -91,7 +91,12 @@ impl Waters {
         )
     }
 
-    async fn advance(&self, number: LeaseNumber, key: &StoredKey, then: Then) -> Advanced {
+    async fn advance(
+        &self,
+        number: LeaseNumber,
+        key: &StoredKey,
+        then: KeyLeaseAction,
+    ) -> AdvanceOutcome {
         let advanced = self
             .store
             .advance(vec![advance(number, key, then)], self.now)
@@ -112,12 +117,12 @@ fn open(dir: &TempDir) -> Arc<SqliteStore> {
 }
 
 /// The next position is handled, and all records go.
-fn advance(number: LeaseNumber, key: &StoredKey, then: Then) -> Advance {
-    let mut counts = Counts::default();
-    counts[Count::Handled] = 1;
-    let change = Change {
+fn advance(number: LeaseNumber, key: &StoredKey, then: KeyLeaseAction) -> KeyAdvance {
+    let mut counts = StreamCounts::default();
+    counts[StreamCounter::Handled] = 1;
+    let change = KeyChange {
         watermark: Some(key.watermark.unwrap_or(0) + 1),
-        standing: b"{\"step\":1}".to_vec(),
+        state: b"{\"step\":1}".to_vec(),
         hold: Vec::new(),
         drop: key.records.iter().map(|record| record.position).collect(),
         counts,
@@ -127,16 +132,16 @@ fn advance(number: LeaseNumber, key: &StoredKey, then: Then) -> Advance {
         key: key.key.clone(),
         number,
     };
-    Advance {
+    KeyAdvance {
         lease,
         turn: 1,
         seen: key.arrived,
         change,
-        then,
+        lease_action: then,
     }
 }
 
-fn names(taken: &Taken) -> Vec<&str> {
+fn names(taken: &TakeResult) -> Vec<&str> {
     let mut names: Vec<&str> = taken
         .keys
         .iter()
@@ -150,7 +155,9 @@ fn names(taken: &Taken) -> Vec<&str> {
 async fn a_reopened_store_has_its_streams() {
     let mut waters = Waters::new().await;
     waters.hold("a", &[1, 2]).await;
-    let (number, taken) = waters.take(Wanted::Keys(vec![key("a"), key("b")])).await;
+    let (number, taken) = waters
+        .take(KeySelection::Keys(vec![key("a"), key("b")]))
+        .await;
     let before = (
         waters.store.streams().await,
         waters.store.stream_key(stream(), key("a")).await,
@@ -174,8 +181,14 @@ async fn a_reopened_store_has_its_streams() {
     );
     assert_eq!(after, before);
     for stored in &taken.keys {
-        let advanced = waters.advance(number, stored, Then::Release(None)).await;
-        assert_eq!(advanced, Advanced::Applied, "a lease outlives the process");
+        let advanced = waters
+            .advance(number, stored, KeyLeaseAction::Release(None))
+            .await;
+        assert_eq!(
+            advanced,
+            AdvanceOutcome::Applied,
+            "a lease outlives the process"
+        );
     }
 }
 
@@ -193,9 +206,9 @@ async fn two_stores_on_one_file_share_the_keys() {
             let (mut applied, names) = (0, ["a", "b", "c", "d", "e"]);
             for round in 0..ROUNDS {
                 let number = LeaseNumber::draw(worker * 1_000 + round as u64 + 1);
-                let wanted = Wanted::Keys(names.map(key).to_vec());
+                let wanted = KeySelection::Keys(names.map(key).to_vec());
                 let until = START.after(LEASE);
-                let take = Take {
+                let take = TakeRequest {
                     stream: stream(),
                     number,
                     worker: WorkerName::new("w"),
@@ -206,7 +219,7 @@ async fn two_stores_on_one_file_share_the_keys() {
                 let decided = taken
                     .keys
                     .iter()
-                    .map(|stored| advance(number, stored, Then::Release(None)));
+                    .map(|stored| advance(number, stored, KeyLeaseAction::Release(None)));
                 let advanced = store
                     .advance(decided.collect(), START)
                     .await
@@ -214,7 +227,7 @@ async fn two_stores_on_one_file_share_the_keys() {
                 assert!(
                     advanced
                         .iter()
-                        .all(|advanced| *advanced == Advanced::Applied)
+                        .all(|advanced| *advanced == AdvanceOutcome::Applied)
                 );
                 applied += advanced.len() as u64;
             }
@@ -226,11 +239,14 @@ async fn two_stores_on_one_file_share_the_keys() {
         applied += worker.await.expect("no panic");
     }
     let status = waters.store.streams().await.expect("streams").remove(0);
-    assert_eq!((status.keys, status.counts[Count::Handled]), (5, applied));
-    let query = KeyQuery {
+    assert_eq!(
+        (status.keys, status.counts[StreamCounter::Handled]),
+        (5, applied)
+    );
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 9,
     };
     let keys = waters.store.stream_keys(query, START).await.expect("keys");
@@ -252,12 +268,14 @@ async fn two_stores_on_one_file_share_the_keys() {
 #[tokio::test]
 async fn a_key_in_order_is_overwritten_in_place_and_only_when_it_is_advanced() {
     let mut waters = Waters::new().await;
-    let wanted = || Wanted::Keys((0..50).map(|n| key(&n.to_string())).collect());
+    let wanted = || KeySelection::Keys((0..50).map(|n| key(&n.to_string())).collect());
     // The positions 0 and 1 are kept in no bytes at all.
     for _ in 0..2 {
         let (number, taken) = waters.take(wanted()).await;
         for stored in &taken.keys {
-            waters.advance(number, stored, Then::Release(None)).await;
+            waters
+                .advance(number, stored, KeyLeaseAction::Release(None))
+                .await;
         }
     }
     let db = waters.connection();
@@ -271,7 +289,9 @@ async fn a_key_in_order_is_overwritten_in_place_and_only_when_it_is_advanced() {
     let (number, taken) = waters.take(wanted()).await;
     assert_eq!((taken.keys.len(), waters.count(touched)), (50, 0));
     for stored in &taken.keys {
-        waters.advance(number, stored, Then::Release(None)).await;
+        waters
+            .advance(number, stored, KeyLeaseAction::Release(None))
+            .await;
     }
     assert_eq!((waters.count(width), waters.count(touched)), (before, 50));
 }
@@ -279,7 +299,7 @@ async fn a_key_in_order_is_overwritten_in_place_and_only_when_it_is_advanced() {
 #[tokio::test]
 async fn a_take_ends_where_its_records_are_too_many_bytes() {
     let mut waters = Waters::new().await;
-    let megabyte = Payload::stored(vec![b' '; 1 << 20]);
+    let megabyte = Payload::from_stored(vec![b' '; 1 << 20]);
     let keys = TAKE_BYTES_MAX / (8 << 20);
     for n in 0..=keys {
         let records = (0..8).map(|position| Record {
@@ -293,13 +313,13 @@ async fn a_take_ends_where_its_records_are_too_many_bytes() {
             .expect("offered");
         waters.now = waters.now.after(Span::secs(1));
     }
-    let (_, taken) = waters.take(Wanted::Due(9)).await;
+    let (_, taken) = waters.take(KeySelection::Due(9)).await;
     assert_eq!(taken.keys.len(), keys);
     assert!(
         taken.next_due.is_some_and(|due| due <= waters.now),
         "more is due"
     );
-    let (_, rest) = waters.take(Wanted::Due(9)).await;
+    let (_, rest) = waters.take(KeySelection::Due(9)).await;
     assert_eq!(names(&rest), [keys.to_string()]);
 }
 
@@ -313,14 +333,17 @@ async fn a_damaged_key_does_not_keep_its_neighbours_waiting() {
     let damage = "UPDATE backstop_stream_key SET key = x'ff' WHERE key = 'b'";
     waters.connection().execute_batch(damage).expect("damage");
     assert_eq!(
-        names(&waters.take(Wanted::Due(1)).await.1),
+        names(&waters.take(KeySelection::Due(1)).await.1),
         Vec::<&str>::new()
     );
-    assert_eq!(names(&waters.take(Wanted::Due(9)).await.1), ["a", "c"]);
-    let query = KeyQuery {
+    assert_eq!(
+        names(&waters.take(KeySelection::Due(9)).await.1),
+        ["a", "c"]
+    );
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 9,
     };
     let keys = waters
@@ -337,7 +360,7 @@ async fn a_damaged_record_keeps_its_place_in_the_order() {
     waters.hold("a", &[1, 2, 3]).await;
     let damage = "UPDATE backstop_stream_record SET payload = 5, tenant = x'ff', step = 'x' WHERE position = 2";
     waters.connection().execute_batch(damage).expect("damage");
-    let (_, taken) = waters.take(Wanted::Due(1)).await;
+    let (_, taken) = waters.take(KeySelection::Due(1)).await;
     let [one, two, three] = &taken.keys[0].records[..] else {
         panic!("{taken:?}")
     };
@@ -350,11 +373,11 @@ async fn records_that_are_lost_are_found_by_an_examination_and_at_the_next_take(
     let mut waters = Waters::new().await;
     waters.hold("a", &[1, 2]).await;
     waters.hold("b", &[1]).await;
-    let bad = |examined: backstop_core::port::Examination| {
+    let bad = |examined: backstop_core::port::ExaminationReport| {
         let bad = examined
             .findings
             .into_iter()
-            .filter(|finding| finding.grade == Grade::Bad);
+            .filter(|finding| finding.severity == FindingSeverity::Bad);
         bad.map(|finding| finding.what).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -374,7 +397,7 @@ async fn records_that_are_lost_are_found_by_an_examination_and_at_the_next_take(
         found,
         ["streams: 1 records without a key, 2 keys that count their records wrong"]
     );
-    let (_, taken) = waters.take(Wanted::Due(9)).await;
+    let (_, taken) = waters.take(KeySelection::Due(9)).await;
     let counts: Vec<u64> = taken.keys.iter().map(|stored| stored.count).collect();
     assert_eq!((names(&taken), counts), (vec!["a", "b"], vec![1, 0]));
     let status = waters.store.streams().await.expect("streams").remove(0);

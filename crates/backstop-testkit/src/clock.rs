@@ -1,7 +1,7 @@
 //! A process whose clock was wrong while it did not compare it.
 
 use backstop::core::port::Store;
-use backstop::{Backstop, Clock, ManualClock, Random, Span, Time};
+use backstop::{Backstop, Clock, ManualClock, RandomSource, Span, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub async fn with_wrong_clock(store: Arc<dyn Store>) -> (Backstop, Arc<WrongCloc
     let backstop = Backstop::on(
         store,
         Arc::clone(&clock) as Arc<dyn Clock>,
-        Random::seeded(7),
+        RandomSource::seeded(7),
     );
     clock.fall_behind().await;
     (backstop, clock)

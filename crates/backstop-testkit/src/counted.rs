@@ -3,7 +3,7 @@
 use crate::forward::{
     forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
 };
-use backstop_core::port::{Answer, Hints, Store};
+use backstop_core::port::{HintSubscription, Store, StoreResult};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,9 +27,9 @@ impl Counted {
         std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         *self
             .calls
@@ -40,7 +40,7 @@ impl Counted {
         call().await
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         self.inner.watch()
     }
 }

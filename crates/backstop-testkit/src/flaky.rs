@@ -8,7 +8,7 @@ use crate::forward::{
     forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
 };
 use async_trait::async_trait;
-use backstop_core::port::{Answer, Hints, Store, StoreError};
+use backstop_core::port::{HintSubscription, Store, StoreError, StoreResult};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -215,10 +215,10 @@ impl Flaky {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pass<T, F>(&self, method: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, method: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
         T: Send,
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         if self.ways().forbidden.contains(method) {
             return Err(StoreError::misuse(method, "injected: permission denied"));
@@ -255,7 +255,7 @@ impl Flaky {
         answer
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         Box::new(FlakyHints {
             inner: self.inner.watch(),
             ways: Arc::clone(&self.ways),
@@ -389,12 +389,12 @@ forward_operator!(Flaky);
 forward_store!(Flaky);
 
 struct FlakyHints {
-    inner: Box<dyn Hints>,
+    inner: Box<dyn HintSubscription>,
     ways: Arc<Mutex<Ways>>,
 }
 
 #[async_trait]
-impl Hints for FlakyHints {
+impl HintSubscription for FlakyHints {
     async fn next(&mut self) {
         loop {
             self.inner.next().await;

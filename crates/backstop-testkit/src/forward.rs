@@ -1,97 +1,99 @@
 //! Store wrappers in a few lines: every port method goes through one `pass` of the wrapper.
 //!
 //! A wrapper has a field `inner: Arc<dyn Store>` and a method
-//! `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>`,
+//! `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>`,
 //! which may call `call` not at all, once or several times.
 
-/// Implements `Backlog`.
+/// Implements `JobStore`.
 macro_rules! forward_backlog {
     ($wrapper:ty) => {
-        crate::forward::forward_port!($wrapper, Backlog {
-            enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<Enqueued>;
-            claim(claim: Claim, now: Time) -> Claimed;
+        crate::forward::forward_port!($wrapper, JobStore {
+            enqueue(jobs: Vec<NewJob>, now: Time) -> Vec<EnqueueOutcome>;
+            claim(claim: Claim, now: Time) -> ClaimResult;
             begin(leases: Vec<Lease>, now: Time) -> Vec<Lease>;
-            settle(settlements: Vec<Settlement>, now: Time) -> Vec<Settled>;
-            beat(beat: Beat, now: Time) -> Beaten;
-            promote(max: usize, now: Time) -> Promoted;
-            seize(seize: Seize, now: Time) -> Seizure;
+            settle(settlements: Vec<Settlement>, now: Time) -> Vec<SettleOutcome>;
+            beat(beat: BeatRequest, now: Time) -> BeatResult;
+            promote(max: usize, now: Time) -> PromoteResult;
+            seize(seize: SeizeRequest, now: Time) -> SeizeResult;
         });
     };
 }
 
-/// Implements `Operator`.
+/// Implements `OperatorStore`.
 macro_rules! forward_operator {
     ($wrapper:ty) => {
-        crate::forward::forward_port!($wrapper, Operator {
+        crate::forward::forward_port!($wrapper, OperatorStore {
             job(id: JobId, now: Time) -> Option<Job>;
-            namesakes(id: JobId, now: Time) -> Vec<Job>;
+            locate(id: JobId, now: Time) -> Vec<Job>;
             find(queue: QueueName, ids: Vec<JobId>, now: Time) -> Vec<Option<Job>>;
-            jobs(query: PageQuery, now: Time) -> Page;
-            amend(amendment: Amendment, now: Time) -> Amended;
-            bury(burials: Vec<Burial>, now: Time) -> Vec<Enqueued>;
-            holders(queue: QueueName, keys: Vec<UniqueKey>, now: Time) -> Vec<Option<KeyHolder>>;
-            groups(query: GroupQuery, now: Time) -> Vec<Group>;
-            set_bounds(queue: QueueName, bounds: Bounds, now: Time) -> ();
+            jobs(query: ListJobsRequest, now: Time) -> ListJobsResult;
+            amend(amendment: AmendJobsRequest, now: Time) -> AmendResult;
+            bury(burials: Vec<NewDeadLetter>, now: Time) -> Vec<EnqueueOutcome>;
+            unique_holders(queue: QueueName, keys: Vec<UniqueKey>, now: Time) -> Vec<Option<UniqueKeyHolder>>;
+            groups(query: ListGroupsRequest, now: Time) -> Vec<DeadLetterGroup>;
+            set_bounds(queue: QueueName, bounds: QueueBounds, now: Time) -> ();
             declare_queues(queues: Vec<QueueName>) -> ();
             queues(now: Time) -> Vec<QueueStatus>;
-            set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
+            set_queue_state(queue: QueueName, gate: QueueState, now: Time) -> ();
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;
             expired_leases(before: Time) -> ExpiredLeases;
-            prune(retention: Retention, now: Time) -> Pruned;
+            prune(retention: PruneRequest, now: Time) -> PruneResult;
         });
     };
 }
 
-/// Implements `Cells`.
+/// Implements `CellStore`.
 macro_rules! forward_cells {
     ($wrapper:ty) => {
-        crate::forward::forward_port!($wrapper, Cells {
+        crate::forward::forward_port!($wrapper, CellStore {
             cells(names: Vec<String>) -> Vec<Option<Cell>>;
-            list_cells(query: CellQuery) -> Vec<Cell>;
-            swap(swaps: Vec<Swap>) -> Vec<Swapped>;
+            list_cells(query: ListCellsRequest) -> Vec<Cell>;
+            swap(swaps: Vec<CellSwap>) -> Vec<SwapOutcome>;
         });
     };
 }
 
-/// Implements `Streams`.
+/// Implements `StreamStore`.
 macro_rules! forward_streams {
     ($wrapper:ty) => {
-        crate::forward::forward_port!($wrapper, Streams {
-            offer(stream: StreamName, records: Vec<Record>, now: Time) -> Vec<Offered>;
-            take(take: Take, now: Time) -> Taken;
+        crate::forward::forward_port!($wrapper, StreamStore {
+            offer(stream: StreamName, records: Vec<Record>, now: Time) -> Vec<OfferOutcome>;
+            take(take: TakeRequest, now: Time) -> TakeResult;
             keep(leases: Vec<KeyLease>, until: Time, now: Time) -> Vec<KeyLease>;
-            advance(advances: Vec<Advance>, now: Time) -> Vec<Advanced>;
+            advance(advances: Vec<KeyAdvance>, now: Time) -> Vec<AdvanceOutcome>;
             streams() -> Vec<StreamStatus>;
-            stream_keys(query: KeyQuery, now: Time) -> Vec<KeyStatus>;
+            stream_keys(query: ListKeysRequest, now: Time) -> Vec<KeyStatus>;
             stream_key(stream: StreamName, key: StreamKey) -> Option<StoredKey>;
         });
     };
 }
 
-/// Implements `Store`, with the hints of a method `fn hints(&self) -> Box<dyn Hints>`.
+/// Implements `Store`, with the hints of a method `fn hints(&self) -> Box<dyn HintSubscription>`.
 macro_rules! forward_store {
     ($wrapper:ty) => {
         #[async_trait::async_trait]
         impl backstop_core::port::Store for $wrapper {
-            async fn migrate(&self) -> backstop_core::port::Answer<backstop_core::port::Migrated> {
+            async fn migrate(
+                &self,
+            ) -> backstop_core::port::StoreResult<backstop_core::port::MigrationResult> {
                 self.pass("migrate", || self.inner.migrate()).await
             }
 
-            async fn is_new(&self) -> backstop_core::port::Answer<bool> {
+            async fn is_new(&self) -> backstop_core::port::StoreResult<bool> {
                 self.pass("is_new", || self.inner.is_new()).await
             }
 
-            async fn time(&self) -> backstop_core::port::Answer<backstop_core::Time> {
+            async fn time(&self) -> backstop_core::port::StoreResult<backstop_core::Time> {
                 self.pass("time", || self.inner.time()).await
             }
 
-            fn watch(&self) -> Box<dyn backstop_core::port::Hints> {
+            fn watch(&self) -> Box<dyn backstop_core::port::HintSubscription> {
                 self.hints()
             }
 
             async fn examine(
                 &self,
-            ) -> backstop_core::port::Answer<backstop_core::port::Examination> {
+            ) -> backstop_core::port::StoreResult<backstop_core::port::ExaminationReport> {
                 self.pass("examine", || self.inner.examine()).await
             }
         }
@@ -104,13 +106,13 @@ macro_rules! forward_port {
         const _: () = {
             #[allow(unused_imports, reason = "each trait of the port uses its own part of them")]
             use backstop_core::{
-                Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, StreamKey, StreamName, Time, port::*,
+                QueueBounds, Job, JobId, Lease, LeasedRun, NewJob, QueueName, Span, StreamKey, StreamName, Time, port::*,
                 stream::{Record, StoredKey}, unique::UniqueKey, verdict::Settlement,
             };
 
             #[async_trait::async_trait]
             impl $port for $wrapper {
-                $(async fn $method(&self, $($argument: $type),*) -> Answer<$answer> {
+                $(async fn $method(&self, $($argument: $type),*) -> StoreResult<$answer> {
                     self.pass(stringify!($method), || self.inner.$method($($argument.clone()),*)).await
                 })*
             }

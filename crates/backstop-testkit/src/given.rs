@@ -1,18 +1,18 @@
 //! Jobs, claims and a clock moved by hand, in few words.
 
-use backstop_core::amend::{Action, Filter, Selection};
-use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::amend::{AmendAction, Filter, Selection};
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use backstop_core::limits::{AMEND_MAX, SEIZE_MAX};
-use backstop_core::plan::Want;
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized,
-    Seizure, Settled, Store,
+    AmendJobsRequest, AmendResult, BeatRequest, Claim, EnqueueOutcome, ListJobsRequest,
+    QueueStatus, SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, Store, StoreResult,
 };
-use backstop_core::unique::{Unique, UniqueKey};
-use backstop_core::verdict::{Keep, Reason, Settlement};
+use backstop_core::unique::{UniqueConstraint, UniqueKey};
+use backstop_core::verdict::{DoneRetention, EndReason, Settlement};
 use backstop_core::{
-    Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Payload, Priority, QueueName,
-    RetryPolicy, Span, State, Time, WorkerName,
+    Job, JobId, JobState, Kind, Lease, LeaseNumber, LeasedRun, NewJob, Outcome, Payload, Priority,
+    QueueName, RetryPolicy, Span, Time, WorkerName,
 };
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub const LEASE: Span = Span::secs(30);
 
 /// A new job of this queue, known by `name`: its id and its payload are made of it.
 pub fn job(queue: &str, name: &str) -> Draft {
-    let payload = Payload::stored(format!("\"{name}\"").into_bytes());
+    let payload = Payload::from_stored(format!("\"{name}\"").into_bytes());
     Draft(NewJob::new(
         JobId::named(name),
         self::queue(queue),
@@ -51,7 +51,7 @@ impl Draft {
     /// With these bytes as its payload, JSON or not: a store does not look inside.
     #[must_use]
     pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.0.payload = Payload::stored(bytes.into());
+        self.0.payload = Payload::from_stored(bytes.into());
         self
     }
 
@@ -72,13 +72,13 @@ impl Draft {
     /// The only live one of this key.
     #[must_use]
     pub fn unique(self, key: &str) -> Self {
-        let unique = Unique::live(self::key(key));
+        let unique = UniqueConstraint::live(self::key(key));
         self.unique_as(unique)
     }
 
     /// The only one of a key, on these terms.
     #[must_use]
-    pub fn unique_as(mut self, unique: Unique) -> Self {
+    pub fn unique_as(mut self, unique: UniqueConstraint) -> Self {
         self.0.unique = Some(unique);
         self
     }
@@ -129,19 +129,19 @@ pub fn at(secs: i64) -> Time {
 }
 
 /// A history of one failure with this message.
-pub fn history(message: &str) -> History {
+pub fn history(message: &str) -> FailureHistory {
     let worker = WorkerName::new(WORKER);
-    History::default().with(Failure::new(
+    FailureHistory::default().with_failure(FailureRecord::new(
         START,
         1,
-        Cause::Failed,
+        FailureCause::Failed,
         &worker,
         ErrorReport::message(message),
     ))
 }
 
 /// Succeeded, and stays listed.
-pub const DONE: Outcome = Outcome::Done(Keep::Listed);
+pub const DONE: Outcome = Outcome::Done(DoneRetention::Listed);
 
 /// Failed, to be tried again at this time.
 pub fn retry_at(at: Time) -> Outcome {
@@ -155,7 +155,7 @@ pub fn retry_at(at: Time) -> Outcome {
 /// Failed for good.
 pub fn dead() -> Outcome {
     Outcome::Dead {
-        reason: Reason::AttemptsExhausted,
+        reason: EndReason::AttemptsExhausted,
         history: history("boom"),
     }
 }
@@ -163,13 +163,13 @@ pub fn dead() -> Outcome {
 /// Called off by its handler.
 pub fn cancelled() -> Outcome {
     Outcome::Cancelled {
-        reason: Reason::Unwanted,
+        reason: EndReason::Unwanted,
         history: history("unwanted"),
     }
 }
 
 /// Everything of one queue in one state.
-pub fn filter(queue: Option<&str>, state: Option<State>) -> Filter {
+pub fn filter(queue: Option<&str>, state: Option<JobState>) -> Filter {
     Filter {
         queue: queue.map(self::queue),
         state,
@@ -178,7 +178,7 @@ pub fn filter(queue: Option<&str>, state: Option<State>) -> Filter {
 }
 
 /// The names the jobs were given, in order.
-pub fn names<'a>(runs: impl IntoIterator<Item = &'a Leased>) -> Vec<String> {
+pub fn names<'a>(runs: impl IntoIterator<Item = &'a LeasedRun>) -> Vec<String> {
     runs.into_iter().map(|run| name(&run.payload)).collect()
 }
 
@@ -206,16 +206,16 @@ pub async fn try_list(
     filter: &Filter,
     limit: usize,
     now: Time,
-) -> Answer<Vec<Job>> {
+) -> StoreResult<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut cursor = None;
     // More pages than this for what a test puts in is a list that runs in circles.
     for _ in 0..20_000 {
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter: filter.clone(),
             cursor,
             limit,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let page = store.jobs(query, now).await?;
         assert!(
@@ -274,7 +274,7 @@ impl Scene {
     }
 
     /// Hands jobs in.
-    pub async fn enqueue(&self, jobs: impl IntoIterator<Item = Draft>) -> Vec<Enqueued> {
+    pub async fn enqueue(&self, jobs: impl IntoIterator<Item = Draft>) -> Vec<EnqueueOutcome> {
         let jobs = jobs.into_iter().map(NewJob::from).collect();
         self.store
             .enqueue(jobs, self.now)
@@ -286,14 +286,16 @@ impl Scene {
     pub async fn insert(&self, jobs: impl IntoIterator<Item = Draft>) {
         let answers = self.enqueue(jobs).await;
         assert!(
-            answers.iter().all(|answer| *answer == Enqueued::Inserted),
+            answers
+                .iter()
+                .all(|answer| *answer == EnqueueOutcome::Inserted),
             "not all inserted: {answers:?}"
         );
     }
 
     /// A claim of these queues by [`WORKER`].
     pub fn claim_of(&mut self, wants: &[(&str, usize)]) -> Claim {
-        let wants = wants.iter().map(|(queue, max)| Want {
+        let wants = wants.iter().map(|(queue, max)| QueueQuota {
             queue: self::queue(queue),
             max: *max,
         });
@@ -306,7 +308,7 @@ impl Scene {
     }
 
     /// Claims as asked.
-    pub async fn claim_as(&self, claim: &Claim) -> Vec<Leased> {
+    pub async fn claim_as(&self, claim: &Claim) -> Vec<LeasedRun> {
         self.store
             .claim(claim.clone(), self.now)
             .await
@@ -315,19 +317,19 @@ impl Scene {
     }
 
     /// Claims at most `max` jobs of one queue.
-    pub async fn claim(&mut self, queue: &str, max: usize) -> Vec<Leased> {
+    pub async fn claim(&mut self, queue: &str, max: usize) -> Vec<LeasedRun> {
         let claim = self.claim_of(&[(queue, max)]);
         self.claim_as(&claim).await
     }
 
     /// Claims one job that is there.
-    pub async fn claim_one(&mut self, queue: &str) -> Leased {
+    pub async fn claim_one(&mut self, queue: &str) -> LeasedRun {
         let mut runs = self.claim(queue, 1).await;
         runs.pop().expect("a job is ready to be claimed")
     }
 
     /// Ends one run.
-    pub async fn settle(&self, lease: &Lease, outcome: Outcome) -> Settled {
+    pub async fn settle(&self, lease: &Lease, outcome: Outcome) -> SettleOutcome {
         self.settle_all([(lease, outcome)]).await[0]
     }
 
@@ -335,7 +337,7 @@ impl Scene {
     pub async fn settle_all<'a>(
         &self,
         runs: impl IntoIterator<Item = (&'a Lease, Outcome)>,
-    ) -> Vec<Settled> {
+    ) -> Vec<SettleOutcome> {
         let settlements: Vec<Settlement> = runs
             .into_iter()
             .map(|(lease, outcome)| Settlement {
@@ -359,7 +361,10 @@ impl Scene {
         self.insert([job]).await;
         let run = self.claim_one(queue.as_str()).await;
         assert_eq!(run.lease.job, id, "another job was first in line");
-        assert_eq!(self.settle(&run.lease, outcome).await, Settled::Applied);
+        assert_eq!(
+            self.settle(&run.lease, outcome).await,
+            SettleOutcome::Applied
+        );
     }
 
     /// Notes that these runs have begun; tells the lost ones.
@@ -378,7 +383,7 @@ impl Scene {
     /// A sign of life of this worker for these leases; tells the lost ones.
     pub async fn beat_as(&self, worker: &str, leases: &[Lease], until: Time) -> Vec<Lease> {
         let queues = vec![queue("q")];
-        let beat = Beat {
+        let beat = BeatRequest {
             worker: WorkerName::new(worker),
             queues,
             leases: leases.to_vec(),
@@ -392,8 +397,8 @@ impl Scene {
     }
 
     /// A request of this worker for what was left behind.
-    pub fn seize_of(&mut self, worker: &str) -> Seize {
-        Seize {
+    pub fn seize_of(&mut self, worker: &str) -> SeizeRequest {
+        SeizeRequest {
             number: self.draw(),
             worker: WorkerName::new(worker),
             until: self.now.after(LEASE),
@@ -403,7 +408,7 @@ impl Scene {
     }
 
     /// Takes over as asked; tells whether there is more.
-    pub async fn seize_some(&self, seize: &Seize) -> Seizure {
+    pub async fn seize_some(&self, seize: &SeizeRequest) -> SeizeResult {
         self.store
             .seize(seize.clone(), self.now)
             .await
@@ -411,12 +416,12 @@ impl Scene {
     }
 
     /// Takes over as asked.
-    pub async fn seize_as(&self, seize: &Seize) -> Vec<Seized> {
+    pub async fn seize_as(&self, seize: &SeizeRequest) -> Vec<SeizedRun> {
         self.seize_some(seize).await.runs
     }
 
     /// Takes over whatever has expired.
-    pub async fn seize(&mut self, worker: &str) -> Vec<Seized> {
+    pub async fn seize(&mut self, worker: &str) -> Vec<SeizedRun> {
         let seize = self.seize_of(worker);
         self.seize_as(&seize).await
     }
@@ -431,8 +436,8 @@ impl Scene {
     }
 
     /// Does something to jobs, in as many steps as the store takes; answers for all of them.
-    pub async fn amend(&self, selection: Selection, action: Action) -> Amended {
-        let mut all = Amended::default();
+    pub async fn amend(&self, selection: Selection, action: AmendAction) -> AmendResult {
+        let mut all = AmendResult::default();
         for step in self.amend_in_steps(selection, action, AMEND_MAX).await {
             all.applied += step.applied;
             all.refused.extend(step.refused);
@@ -444,10 +449,10 @@ impl Scene {
     pub async fn amend_in_steps(
         &self,
         selection: Selection,
-        action: Action,
+        action: AmendAction,
         max: usize,
-    ) -> Vec<Amended> {
-        let mut amendment = Amendment {
+    ) -> Vec<AmendResult> {
+        let mut amendment = AmendJobsRequest {
             selection,
             action,
             only: None,
@@ -476,7 +481,7 @@ impl Scene {
     }
 
     /// Does something to the jobs of these names.
-    pub async fn amend_named(&self, names: &[&str], action: Action) -> Amended {
+    pub async fn amend_named(&self, names: &[&str], action: AmendAction) -> AmendResult {
         self.amend(
             Selection::Ids(names.iter().map(|name| id(name)).collect()),
             action,
@@ -500,7 +505,7 @@ impl Scene {
     }
 
     /// Where the job of this name stands.
-    pub async fn state(&self, name: &str) -> Option<State> {
+    pub async fn state(&self, name: &str) -> Option<JobState> {
         self.find(name).await.map(|job| job.state)
     }
 

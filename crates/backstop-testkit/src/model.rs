@@ -2,19 +2,20 @@
 //! compared.
 
 use crate::given::try_list;
-use backstop_core::amend::{Filter, Refusal};
+use backstop_core::amend::{AmendRefusal, Filter};
 use backstop_core::limits::HOLDERS_MAX;
 use backstop_core::port::{
-    Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate,
-    Group, GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention,
-    Seize, Seized, Settled, Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys,
-    WorkerStatus,
+    AdvanceOutcome, AmendJobsRequest, BeatRequest, Cell, CellSwap, Claim, DeadLetterGroup,
+    EnqueueOutcome, KeyAdvance, KeyFilter, KeyLease, KeyStatus, ListCellsRequest,
+    ListGroupsRequest, ListKeysRequest, NewDeadLetter, OfferOutcome, PruneRequest, QueueState,
+    QueueStatus, SeizeRequest, SeizedRun, SettleOutcome, Store, StoreError, StoreResult,
+    StreamStatus, SwapOutcome, TakeRequest, TakeResult, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
 use backstop_core::{
-    Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, StreamName, Time,
+    Job, JobId, JobState, Lease, LeasedRun, NewJob, QueueBounds, QueueName, Span, StreamName, Time,
 };
 use std::collections::BTreeSet;
 
@@ -30,42 +31,42 @@ pub enum Operation {
     /// The end of runs.
     Settle(Vec<Settlement>),
     /// A sign of life.
-    Beat(Beat),
+    Beat(BeatRequest),
     /// From waiting to ready, at most so many.
     Promote(usize),
     /// What dead workers left behind.
-    Seize(Seize),
+    Seize(SeizeRequest),
     /// An operator's intervention; on and on from where the store says to go on.
-    Amend(Amendment),
+    Amend(AmendJobsRequest),
     /// Pausing and resuming.
-    SetGate(QueueName, Gate),
+    SetGate(QueueName, QueueState),
     /// How much a queue holds.
-    SetBounds(QueueName, Bounds),
+    SetBounds(QueueName, QueueBounds),
     /// Dead letters in.
-    Bury(Vec<Burial>),
+    Bury(Vec<NewDeadLetter>),
     /// Changes of shared values.
-    Swap(Vec<Swap>),
+    Swap(Vec<CellSwap>),
     /// The removal of what has ended; on and on while the store says that there is more.
-    Prune(Retention),
+    Prune(PruneRequest),
     /// Records of a stream in.
     Offer(StreamName, Vec<Record>),
     /// Keys of a stream out.
-    Take(Take),
+    Take(TakeRequest),
     /// Keys of streams kept until then.
     Keep(Vec<KeyLease>, Time),
     /// What was decided about keys.
-    Advance(Vec<Advance>),
+    Advance(Vec<KeyAdvance>),
 }
 
 /// An answer, without what a store is free to choose: where the port names no order, there is none.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     /// One answer per job.
-    Enqueued(Vec<Enqueued>),
+    Enqueued(Vec<EnqueueOutcome>),
     /// Queue by queue, each in claim order.
-    Claimed(Vec<Leased>),
+    Claimed(Vec<LeasedRun>),
     /// One answer per settlement.
-    Settled(Vec<Settled>),
+    Settled(Vec<SettleOutcome>),
     /// The lost leases of a beat, sorted.
     Lost(Vec<Lease>),
     /// The lost leases of runs that were to begin, sorted.
@@ -73,27 +74,27 @@ pub enum Reply {
     /// How many became ready, and when the next is due; `now` if more are due than were moved.
     Promoted(usize, Option<Time>),
     /// What was taken over, by job.
-    Seized(Vec<Seized>),
+    Seized(Vec<SeizedRun>),
     /// To how many it was done, and to which not.
-    Amended(usize, Vec<(JobId, Refusal)>),
+    Amended(usize, Vec<(JobId, AmendRefusal)>),
     /// It is so.
     GateSet,
     /// It is so.
     BoundsSet,
     /// One answer per dead letter.
-    Buried(Vec<Enqueued>),
+    Buried(Vec<EnqueueOutcome>),
     /// One answer per change.
-    Swapped(Vec<Swapped>),
+    Swapped(Vec<SwapOutcome>),
     /// How many done, cancelled and dead jobs went.
     Pruned([usize; 3]),
     /// One answer per record.
-    Offered(Vec<Offered>),
+    Offered(Vec<OfferOutcome>),
     /// By key; the next is due `now` if more are due than were handed out.
-    Taken(Taken),
+    Taken(TakeResult),
     /// The lost leases of keys, sorted.
     KeysLost(Vec<KeyLease>),
     /// One answer per decision.
-    Advanced(Vec<Advanced>),
+    Advanced(Vec<AdvanceOutcome>),
     /// The call was wrong.
     Misuse,
 }
@@ -103,14 +104,14 @@ const STEPS_MAX: usize = 10_000;
 
 impl Operation {
     /// Makes the call; an error other than misuse is the caller's to judge.
-    pub async fn run(&self, store: &dyn Store, now: Time) -> Answer<Reply> {
+    pub async fn run(&self, store: &dyn Store, now: Time) -> StoreResult<Reply> {
         match self.reply(store, now).await {
             Err(StoreError::Misuse { .. }) => Ok(Reply::Misuse),
             answer => answer,
         }
     }
 
-    async fn reply(&self, store: &dyn Store, now: Time) -> Answer<Reply> {
+    async fn reply(&self, store: &dyn Store, now: Time) -> StoreResult<Reply> {
         Ok(match self.clone() {
             Self::Enqueue(jobs) => Reply::Enqueued(known(store.enqueue(jobs, now).await?)),
             Self::Claim(claim) => {
@@ -141,7 +142,7 @@ impl Operation {
             }
             Self::Amend(amendment) => amend(store, &amendment, now).await?,
             Self::SetGate(queue, gate) => {
-                store.set_gate(queue, gate, now).await?;
+                store.set_queue_state(queue, gate, now).await?;
                 Reply::GateSet
             }
             Self::SetBounds(queue, bounds) => {
@@ -170,7 +171,7 @@ impl Operation {
     }
 }
 
-async fn amend(store: &dyn Store, amendment: &Amendment, now: Time) -> Answer<Reply> {
+async fn amend(store: &dyn Store, amendment: &AmendJobsRequest, now: Time) -> StoreResult<Reply> {
     let (mut applied, mut refused) = (0, Vec::new());
     let mut amendment = amendment.clone();
     for _ in 0..STEPS_MAX {
@@ -186,7 +187,7 @@ async fn amend(store: &dyn Store, amendment: &Amendment, now: Time) -> Answer<Re
     Ok(Reply::Amended(applied, refused))
 }
 
-async fn prune(store: &dyn Store, retention: &Retention, now: Time) -> Answer<Reply> {
+async fn prune(store: &dyn Store, retention: &PruneRequest, now: Time) -> StoreResult<Reply> {
     let mut gone = [0; 3];
     for _ in 0..STEPS_MAX {
         let pruned = store.prune(retention.clone(), now).await?;
@@ -213,11 +214,11 @@ pub struct Visible {
     /// Its workers.
     pub workers: Vec<WorkerStatus>,
     /// What its jobs died of.
-    pub groups: Vec<Group>,
+    pub groups: Vec<DeadLetterGroup>,
     /// Its shared values.
     pub cells: Vec<Cell>,
     /// Who holds the unique keys of its jobs, in every queue.
-    pub holders: Vec<(QueueName, UniqueKey, Option<KeyHolder>)>,
+    pub holders: Vec<(QueueName, UniqueKey, Option<UniqueKeyHolder>)>,
     /// Its streams.
     pub streams: Vec<StreamStatus>,
     /// Their keys, as they are listed and as they are looked at.
@@ -226,12 +227,12 @@ pub struct Visible {
 
 impl Visible {
     /// Everything `store` shows, read in pages of `limit`.
-    pub async fn read(store: &dyn Store, limit: usize, now: Time) -> Answer<Self> {
+    pub async fn read(store: &dyn Store, limit: usize, now: Time) -> StoreResult<Self> {
         let queues = store.queues(now).await?;
         let mut filters = vec![Filter::default()];
-        for state in State::ALL
+        for state in JobState::ALL
             .into_iter()
-            .filter(|state| *state != State::Ready)
+            .filter(|state| *state != JobState::Ready)
         {
             filters.push(Filter {
                 state: Some(state),
@@ -241,7 +242,7 @@ impl Visible {
         // Claim order is an order within one queue.
         filters.extend(queues.iter().map(|status| Filter {
             queue: Some(status.name.clone()),
-            state: Some(State::Ready),
+            state: Some(JobState::Ready),
             ..Filter::default()
         }));
         let mut lists = Vec::new();
@@ -254,7 +255,7 @@ impl Visible {
         let workers = store.workers(Span::days(30), now).await?;
         let mut groups = store
             .groups(
-                GroupQuery {
+                ListGroupsRequest {
                     queue: None,
                     limit: 1_000,
                 },
@@ -266,7 +267,7 @@ impl Visible {
             group.sample = JobId::named("one of them");
         }
         let cells = store
-            .list_cells(CellQuery {
+            .list_cells(ListCellsRequest {
                 prefix: String::new(),
                 after: None,
                 limit: 1_000,
@@ -353,13 +354,15 @@ async fn read_holders(
     queues: &[QueueStatus],
     lists: &[(Filter, Vec<Job>)],
     now: Time,
-) -> Answer<Vec<(QueueName, UniqueKey, Option<KeyHolder>)>> {
+) -> StoreResult<Vec<(QueueName, UniqueKey, Option<UniqueKeyHolder>)>> {
     let jobs = lists.iter().flat_map(|(_, jobs)| jobs);
     let keys: BTreeSet<UniqueKey> = jobs.filter_map(|job| job.unique_key.clone()).collect();
     let keys: Vec<UniqueKey> = keys.into_iter().take(HOLDERS_MAX).collect();
     let mut all = Vec::new();
     for queue in queues.iter().map(|status| &status.name) {
-        let holders = store.holders(queue.clone(), keys.clone(), now).await?;
+        let holders = store
+            .unique_holders(queue.clone(), keys.clone(), now)
+            .await?;
         all.extend(
             keys.iter()
                 .zip(holders)
@@ -374,16 +377,16 @@ async fn read_keys(
     streams: &[StreamStatus],
     limit: usize,
     now: Time,
-) -> Answer<Vec<(KeyStatus, Option<StoredKey>)>> {
+) -> StoreResult<Vec<(KeyStatus, Option<StoredKey>)>> {
     let mut all = Vec::new();
     for stream in streams.iter().map(|status| &status.name) {
-        for which in [WhichKeys::All, WhichKeys::Holding] {
+        for which in [KeyFilter::All, KeyFilter::Holding] {
             let mut after = None;
             loop {
-                let query = KeyQuery {
+                let query = ListKeysRequest {
                     stream: stream.clone(),
                     after,
-                    which,
+                    filter: which,
                     limit,
                 };
                 let keys = store.stream_keys(query, now).await?;
@@ -407,8 +410,8 @@ async fn read_keys(
 /// Jobs in the order of their list; those the port leaves in no order among themselves by id.
 fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
     let rank = |job: &Job| match filter.state {
-        Some(State::Scheduled | State::Retrying) => job.run_at.as_micros(),
-        Some(State::Done | State::Dead | State::Cancelled) => {
+        Some(JobState::Scheduled | JobState::Retrying) => job.run_at.as_micros(),
+        Some(JobState::Done | JobState::Dead | JobState::Cancelled) => {
             job.finished_at.map_or(i64::MAX, |at| -at.as_micros())
         }
         _ => 0,
@@ -417,7 +420,7 @@ fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
         jobs.is_sorted_by_key(rank),
         "a list out of order: {filter:?} {jobs:?}"
     );
-    let is_ranked = !matches!(filter.state, None | Some(State::Ready));
+    let is_ranked = !matches!(filter.state, None | Some(JobState::Ready));
     if is_ranked {
         jobs.sort_by_key(|job| (rank(job), job.id));
     }
@@ -426,10 +429,10 @@ fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
 
 /// A store that knows ids by their queue answers `Same` for a job that was moved away, the others
 /// `Conflict`: either way it is known.
-fn known(mut answers: Vec<Enqueued>) -> Vec<Enqueued> {
+fn known(mut answers: Vec<EnqueueOutcome>) -> Vec<EnqueueOutcome> {
     for answer in &mut answers {
-        if *answer == Enqueued::Conflict {
-            *answer = Enqueued::Same;
+        if *answer == EnqueueOutcome::Conflict {
+            *answer = EnqueueOutcome::Same;
         }
     }
     answers

@@ -3,8 +3,8 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
-    Settled, Store, StoreError,
+    BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, HintSubscription, JobStore,
+    PromoteResult, SeizeRequest, SeizeResult, SettleOutcome, Store, StoreError, StoreResult,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, NewJob, QueueName, Span, Time};
@@ -86,25 +86,25 @@ impl Parted {
         tokio::time::sleep(lease.map_or(usual, |lease| lease.scaled(1.0 / 6.0).into())).await;
     }
 
-    async fn pass<T, F>(&self, _doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, _doing: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         call().await
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         self.inner.watch()
     }
 }
 
-fn gone<T>(doing: &'static str) -> Answer<T> {
+fn gone<T>(doing: &'static str) -> StoreResult<T> {
     Err(StoreError::unavailable(doing, "this part is gone"))
 }
 
 #[async_trait]
-impl Backlog for Parted {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for Parted {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         let (there, away) = self.there(jobs, |job| &job.queue);
         let answers = self.inner.enqueue(there, now).await?;
         if away.is_empty() {
@@ -114,14 +114,14 @@ impl Backlog for Parted {
         }
     }
 
-    async fn claim(&self, mut claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, mut claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         let lease = claim.until.since(now);
         let (there, away) = self.there(claim.wants.clone(), |want| &want.queue);
         if self.lock().1 != Some(Gone::Granting) {
             claim.wants = there.clone();
         }
         let mut claimed = if claim.wants.is_empty() {
-            Claimed::default()
+            ClaimResult::default()
         } else {
             self.inner.claim(claim, now).await?
         };
@@ -134,7 +134,7 @@ impl Backlog for Parted {
         Ok(claimed)
     }
 
-    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> StoreResult<Vec<Lease>> {
         let (there, away) = self.there(leases, |lease| &lease.queue);
         let lost = self.inner.begin(there, now).await?;
         if away.is_empty() {
@@ -144,7 +144,11 @@ impl Backlog for Parted {
         }
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         let all: Vec<QueueName> = settlements
             .iter()
             .map(|settlement| settlement.lease.queue.clone())
@@ -158,7 +162,7 @@ impl Backlog for Parted {
         }
         let answer = |queue: &QueueName| {
             if away.contains(queue) {
-                Some(Settled::Unanswered)
+                Some(SettleOutcome::Unanswered)
             } else {
                 answers.next()
             }
@@ -166,14 +170,14 @@ impl Backlog for Parted {
         Ok(all.iter().filter_map(answer).collect())
     }
 
-    async fn beat(&self, mut beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, mut beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         let (lease, all) = (beat.until.since(now), std::mem::take(&mut beat.leases));
         let (there, away) = self.there(all, |lease| &lease.queue);
         let has_others = !there.is_empty();
         let mut beaten = self
             .inner
             .beat(
-                Beat {
+                BeatRequest {
                     leases: there,
                     ..beat
                 },
@@ -188,7 +192,7 @@ impl Backlog for Parted {
         Ok(beaten)
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
         let away = self.all_gone();
         let mut promoted = self.inner.promote(max, now).await?;
         self.listen(&away.iter().cloned().collect(), true, None)
@@ -197,7 +201,7 @@ impl Backlog for Parted {
         Ok(promoted)
     }
 
-    async fn seize(&self, mut seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, mut seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         seize.spared.extend(self.all_gone());
         self.inner.seize(seize, now).await
     }

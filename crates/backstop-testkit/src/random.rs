@@ -8,7 +8,9 @@ mod player;
 mod seeds;
 
 use crate::model::{Operation, Reply, Visible};
-use backstop_core::port::{Advanced, Enqueued, Offered, Settled, Store, StoreError, Swapped};
+use backstop_core::port::{
+    AdvanceOutcome, EnqueueOutcome, OfferOutcome, SettleOutcome, Store, StoreError, SwapOutcome,
+};
 use player::Player;
 pub use seeds::Seeds;
 use std::collections::BTreeMap;
@@ -172,52 +174,54 @@ impl Coverage {
     }
 }
 
-fn enqueue_answer(answer: &Enqueued) -> &'static str {
+fn enqueue_answer(answer: &EnqueueOutcome) -> &'static str {
     match answer {
-        Enqueued::Inserted => "enqueue inserted",
-        Enqueued::Same => "enqueue same",
-        Enqueued::Duplicate(_) => "enqueue duplicate",
-        Enqueued::Full => "enqueue full",
-        Enqueued::Conflict => "enqueue conflict",
+        EnqueueOutcome::Inserted => "enqueue inserted",
+        EnqueueOutcome::Same => "enqueue same",
+        EnqueueOutcome::Duplicate(_) => "enqueue duplicate",
+        EnqueueOutcome::Full => "enqueue full",
+        EnqueueOutcome::Conflict => "enqueue conflict",
     }
 }
 
-const fn bury_answer(answer: &Enqueued) -> &'static str {
+const fn bury_answer(answer: &EnqueueOutcome) -> &'static str {
     match answer {
-        Enqueued::Inserted => "bury inserted",
-        Enqueued::Same => "bury same",
-        Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict => "bury refused",
+        EnqueueOutcome::Inserted => "bury inserted",
+        EnqueueOutcome::Same => "bury same",
+        EnqueueOutcome::Duplicate(_) | EnqueueOutcome::Full | EnqueueOutcome::Conflict => {
+            "bury refused"
+        }
     }
 }
 
-const fn swap_answer(answer: &Swapped) -> &'static str {
+const fn swap_answer(answer: &SwapOutcome) -> &'static str {
     match answer {
-        Swapped::Applied => "swap applied",
-        Swapped::Conflict(_) => "swap conflict",
+        SwapOutcome::Applied => "swap applied",
+        SwapOutcome::Conflict(_) => "swap conflict",
     }
 }
 
-const fn offer_answer(answer: Offered) -> &'static str {
+const fn offer_answer(answer: OfferOutcome) -> &'static str {
     match answer {
-        Offered::Held => "offer held",
-        Offered::Duplicate => "offer duplicate",
-        Offered::Full => "offer full",
+        OfferOutcome::Held => "offer held",
+        OfferOutcome::Duplicate => "offer duplicate",
+        OfferOutcome::Full => "offer full",
     }
 }
 
-const fn advance_answer(answer: Advanced) -> &'static str {
+const fn advance_answer(answer: AdvanceOutcome) -> &'static str {
     match answer {
-        Advanced::Applied => "advance applied",
-        Advanced::Stale => "advance stale",
+        AdvanceOutcome::Applied => "advance applied",
+        AdvanceOutcome::Stale => "advance stale",
     }
 }
 
-fn settle_answer(answer: Settled) -> &'static str {
+fn settle_answer(answer: SettleOutcome) -> &'static str {
     match answer {
-        Settled::Applied => "settle applied",
-        Settled::Stale => "settle stale",
-        Settled::Full => "settle full",
-        Settled::Unanswered => "settle unanswered",
+        SettleOutcome::Applied => "settle applied",
+        SettleOutcome::Stale => "settle stale",
+        SettleOutcome::Full => "settle full",
+        SettleOutcome::Unanswered => "settle unanswered",
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
-    Settled, Store, StoreError,
+    BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, HintSubscription, JobStore,
+    PromoteResult, SeizeRequest, SeizeResult, SettleOutcome, Store, StoreError, StoreResult,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{JobId, Lease, NewJob, Time};
@@ -28,33 +28,37 @@ impl Strict {
         Self { inner, refused }
     }
 
-    async fn pass<T, F>(&self, _doing: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, _doing: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         call().await
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         self.inner.watch()
     }
 }
 
 #[async_trait]
-impl Backlog for Strict {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for Strict {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         self.inner.enqueue(jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         self.inner.claim(claim, now).await
     }
 
-    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> StoreResult<Vec<Lease>> {
         self.inner.begin(leases, now).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         if settlements
             .iter()
             .any(|settlement| self.refused.contains(&settlement.lease.job))
@@ -64,15 +68,15 @@ impl Backlog for Strict {
         self.inner.settle(settlements, now).await
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         self.inner.beat(beat, now).await
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
         self.inner.promote(max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         self.inner.seize(seize, now).await
     }
 }

@@ -12,9 +12,9 @@
 )]
 
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::plan::Want;
+use backstop::core::plan::QueueQuota;
 use backstop::core::port::Claim;
-use backstop::{Backstop, NewJob, QueueName, QueueSettings, Run, Running, Span, State};
+use backstop::{Backstop, JobState, NewJob, QueueName, QueueSettings, Run, RunningWorker, Span};
 use backstop_testkit::servers;
 use futures_util::{StreamExt, stream};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn file() -> (tempfile::TempDir, String) {
 
 async fn measure(store: &str, held: Held) {
     let backstop = Backstop::open(store).await.expect("the store opens");
-    let keepers: Vec<Running> = (0..KEEPERS).map(|n| keeper(&backstop, n)).collect();
+    let keepers: Vec<RunningWorker> = (0..KEEPERS).map(|n| keeper(&backstop, n)).collect();
     push_all(&backstop).await;
     let until = backstop.now().after(held.lasting);
     claim_all(&backstop, held.claim, until).await;
@@ -94,11 +94,11 @@ async fn measure(store: &str, held: Held) {
     tokio::time::sleep(wait.into()).await;
     let expired = Instant::now();
     let ready = async {
-        while count(&backstop, State::Ready).await < LEASES as u64 {
+        while count(&backstop, JobState::Ready).await < LEASES as u64 {
             assert!(
                 expired.elapsed() < READY_WITHIN * 3,
                 "{} are ready",
-                count(&backstop, State::Ready).await
+                count(&backstop, JobState::Ready).await
             );
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -124,7 +124,7 @@ async fn measure(store: &str, held: Held) {
     }
 }
 
-fn keeper(backstop: &Backstop, n: usize) -> Running {
+fn keeper(backstop: &Backstop, n: usize) -> RunningWorker {
     let worker = backstop.worker().name(&format!("keeper-{n}"));
     let worker = worker.handle_raw("elsewhere", |_: Run| async { Ok(()) });
     worker
@@ -154,7 +154,7 @@ async fn claim_all(backstop: &Backstop, size: usize, until: backstop::Time) {
             number: LeaseNumber::draw(part as u64),
             worker: WorkerName::new(&format!("doomed-{}", part % 20)),
             until,
-            wants: vec![Want {
+            wants: vec![QueueQuota {
                 queue: QueueName::new("q").expect("a name"),
                 max: size,
             }],
@@ -211,7 +211,7 @@ fn share(pushes: &[(Duration, Duration)], part: usize) -> Duration {
     took[(took.len() * part / 100).min(took.len() - 1)]
 }
 
-async fn count(backstop: &Backstop, state: State) -> u64 {
+async fn count(backstop: &Backstop, state: JobState) -> u64 {
     let queues = backstop
         .store()
         .queues(backstop.now())

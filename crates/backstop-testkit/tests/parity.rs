@@ -53,7 +53,7 @@ async fn check(replies: Replies) {
 /// One of each, empty; the first is what the others are compared with.
 async fn stores(folder: &Path) -> [(&'static str, Arc<dyn Store>); 5] {
     let sqlite = SqliteStore::open(folder.join("backstop.db"), SqliteOptions::default());
-    let durability = backstop_postgres::Durability::Full;
+    let durability = backstop_postgres::PostgresDurability::Full;
     let postgres = PostgresStore::open(&servers::postgres().fresh_url(), durability);
     let redis = RedisStore::open(&servers::redis().fresh_url());
     let cluster = RedisStore::open(&servers::cluster().fresh_url());

@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use backstop::{Backstop, Fail, QueueSettings, Run, Span, Task};
+use backstop::{Backstop, QueueSettings, Run, RunError, Span, Task};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,9 +47,9 @@ impl Mailer {
     }
 }
 
-async fn welcome(task: Welcome, run: Run) -> Result<(), Fail> {
+async fn welcome(task: Welcome, run: Run) -> Result<(), RunError> {
     if !task.to.contains('@') {
-        return Err(Fail::dead(format!("`{}` is not an address", task.to)));
+        return Err(RunError::dead(format!("`{}` is not an address", task.to)));
     }
     // The id is the same in every run of the job: a service that takes it sends once, however often
     // we ask.
@@ -59,9 +59,9 @@ async fn welcome(task: Welcome, run: Run) -> Result<(), Fail> {
     Ok(())
 }
 
-async fn digest(task: Digest, run: Run) -> Result<(), Fail> {
+async fn digest(task: Digest, run: Run) -> Result<(), RunError> {
     if task.articles.is_empty() {
-        return Err(Fail::snooze(Span::minutes(5)));
+        return Err(RunError::snooze(Span::minutes(5)));
     }
     run.state::<Mailer>()?
         .send(&task.to, &run.id().to_string())

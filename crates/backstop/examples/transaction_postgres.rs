@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use backstop::postgres::tokio_postgres::Client;
-use backstop::{Backstop, Fail, Run, Task};
+use backstop::{Backstop, Run, RunError, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let shipped = |task: ShipOrder, _: Run| async move {
         println!("shipping order {}", task.order);
-        Ok::<(), Fail>(())
+        Ok::<(), RunError>(())
     };
     let progress = backstop.worker().handle(shipped).drain().await?;
     assert_eq!(progress.done, 1, "one committed order, one job");

@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use backstop::{Backstop, Fail, RetryPolicy, Span, Went};
+use backstop::{Backstop, GivenUpData, RetryPolicy, RunError, Span};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -13,13 +13,19 @@ struct Image {
 }
 
 /// Stands for a client of a detection service.
-async fn detect(image: &Image, attempt: u32) -> Result<u32, Fail> {
+async fn detect(image: &Image, attempt: u32) -> Result<u32, RunError> {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     match (image.camera, attempt) {
-        ("front", 1) => Err(Fail::retry_after(Span::millis(200), "the model is loading")),
+        ("front", 1) => Err(RunError::retry_after(
+            Span::millis(200),
+            "the model is loading",
+        )),
         ("front", _) => Ok(2),
         ("cellar", _) => Err(std::io::Error::other("connection refused"))?,
-        _ => Err(Fail::dead(format!("there is no camera {}", image.camera))),
+        _ => Err(RunError::dead(format!(
+            "there is no camera {}",
+            image.camera
+        ))),
     }
 }
 
@@ -40,9 +46,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let retried = operation.run(|attempt| detect(&image, attempt)).await?;
         match retried.outcome {
             Ok(persons) => println!("{camera}: {persons} persons, attempt {}", retried.attempts),
-            Err(given_up) => match &given_up.went {
+            Err(given_up) => match &given_up.data {
                 // Nothing is lost: it can be listed, requeued, exported.
-                Went::Buried(id) => {
+                GivenUpData::Buried(id) => {
                     println!("{camera}: dead letter {id}, attempt {}", retried.attempts);
                 }
                 _ => println!("{camera}: {given_up}"),

@@ -25,7 +25,7 @@ const HARMLESS: [&str; 11] = [
 /// The address of a store, as in `postgres://ada:password@db.example.org/shop`. Its text for
 /// people, for logs and for debugging is [`redacted`].
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address(String);
+pub struct StoreAddress(String);
 
 /// What an address can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ impl StoreKind {
     }
 }
 
-impl Address {
+impl StoreAddress {
     /// As somebody wrote it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -108,19 +108,19 @@ impl Address {
     }
 }
 
-impl From<&str> for Address {
+impl From<&str> for StoreAddress {
     fn from(text: &str) -> Self {
         Self::new(text)
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&redacted(&self.0))
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({self})")
     }

@@ -12,15 +12,15 @@
 //! to be secret.
 
 mod reason;
-mod share;
+mod trim;
 
 use crate::client::Backstop;
-use crate::journal::Journal;
-use crate::shared::{remove, update};
+use crate::journal::CellJournal;
+use crate::shared_cells::{remove, update};
 use backstop_core::Time;
 use backstop_core::limits::{AUDIT_RECENT_MAX, CELLS_MAX};
-use backstop_core::port::{Answer, StoreError};
-pub use reason::{BadReason, Reason};
+use backstop_core::port::{StoreError, StoreResult};
+pub use reason::{AuditReason, InvalidAuditReason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
@@ -80,7 +80,7 @@ pub struct AuditPage {
 
 /// The log of changes, in whose name they are made, and why. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Audit {
+pub struct AuditLog {
     backstop: Backstop,
     who: Arc<str>,
     reason: Option<Arc<str>>,
@@ -88,7 +88,7 @@ pub struct Audit {
 
 /// An entry that waits for its end.
 #[derive(Debug)]
-pub struct Noted {
+pub struct OpenAuditEntry {
     name: String,
     entry: AuditEntry,
 }
@@ -104,13 +104,13 @@ impl Backstop {
     /// let backstop = backstop::Backstop::open("memory:").await?;
     /// let audit = backstop.audit("ada@example.org");
     /// let change = async { Ok::<_, StoreError>((1, "done")) };
-    /// assert_eq!(audit.around("token revoke", serde_json::json!({ "id": "t1" }), change).await?, "done");
+    /// assert_eq!(audit.record("token revoke", serde_json::json!({ "id": "t1" }), change).await?, "done");
     /// assert_eq!(audit.entries(10).await?[0].what, "token revoke");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn audit(&self, who: &str) -> Audit {
-        Audit {
+    pub fn audit(&self, who: &str) -> AuditLog {
+        AuditLog {
             backstop: self.clone(),
             who: who.into(),
             reason: None,
@@ -118,7 +118,7 @@ impl Backstop {
     }
 }
 
-impl Audit {
+impl AuditLog {
     /// In whose name it is written.
     pub fn who(&self) -> &str {
         &self.who
@@ -138,10 +138,10 @@ impl Audit {
     /// ```
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use backstop::audit::Reason;
+    /// use backstop::audit::AuditReason;
     ///
     /// let backstop = backstop::Backstop::open("memory:").await?;
-    /// let reason: Reason = "the service is down until noon".parse()?;
+    /// let reason: AuditReason = "the service is down until noon".parse()?;
     /// backstop.changes("ada@example.org").because(reason).pause(&"emails".parse()?).await?;
     /// let entries = backstop.audit("").entries(1).await?;
     /// assert_eq!(entries[0].reason.as_deref(), Some("the service is down until noon"));
@@ -149,7 +149,7 @@ impl Audit {
     /// # }
     /// ```
     #[must_use]
-    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+    pub fn because(self, reason: impl Into<Option<AuditReason>>) -> Self {
         let shown = reason
             .into()
             .map(|reason| self.backstop.redaction().text(reason.as_str()).into());
@@ -174,9 +174,12 @@ impl Audit {
     }
 
     /// The changes, the newest first; one that cannot be read is left out, and logged.
-    pub async fn entries(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
+    pub async fn entries(&self, limit: usize) -> StoreResult<Vec<AuditEntry>> {
         let entries = self.journal().newest(limit.min(ENTRIES_MAX)).await?;
-        Ok(entries.into_iter().map(|entry| self.shown(entry)).collect())
+        Ok(entries
+            .into_iter()
+            .map(|entry| self.redacted(entry))
+            .collect())
     }
 
     /// A page of the changes that fit, behind the place where the page before it ended, or from the
@@ -186,10 +189,10 @@ impl Audit {
         after: Option<String>,
         limit: usize,
         fits: impl Fn(&AuditEntry) -> bool,
-    ) -> Answer<AuditPage> {
+    ) -> StoreResult<AuditPage> {
         // A place that somebody made up is only a place: names that do not begin like ours are
         // before all of them.
-        let part = self.journal().part::<AuditEntry>(after, LOOKS_MAX).await?;
+        let part = self.journal().page::<AuditEntry>(after, LOOKS_MAX).await?;
         let mut fitting = part.entries.into_iter().filter(|(_, entry)| fits(entry));
         let found: Vec<(String, AuditEntry)> = fitting.by_ref().take(limit).collect();
         let has_more = fitting.next().is_some();
@@ -200,7 +203,7 @@ impl Audit {
         };
         let entries = found
             .into_iter()
-            .map(|(_, entry)| self.shown(entry))
+            .map(|(_, entry)| self.redacted(entry))
             .collect();
         Ok(AuditPage {
             entries,
@@ -211,7 +214,7 @@ impl Audit {
 
     /// The same for a change that may find everything as it is to be: it answers `None` then, and
     /// leaves no entry.
-    pub async fn around_change<T, E>(
+    pub async fn record_change<T, E>(
         &self,
         what: &str,
         selection: serde_json::Value,
@@ -220,18 +223,19 @@ impl Audit {
     where
         E: From<StoreError> + fmt::Display,
     {
-        let noted = self.note(what, selection).await?;
+        let open_entry = self.open_entry(what, selection).await?;
         match change.await {
             Ok((Some(count), answer)) => {
-                self.note_end(noted, count, None).await;
+                self.record_end(open_entry, count, None).await;
                 Ok(answer)
             }
             Ok((None, answer)) => {
-                self.take_back(&noted.name).await;
+                self.remove_entry(&open_entry.name).await;
                 Ok(answer)
             }
             Err(error) => {
-                self.note_end(noted, 0, Some(error.to_string())).await;
+                self.record_end(open_entry, 0, Some(error.to_string()))
+                    .await;
                 Err(error)
             }
         }
@@ -239,7 +243,7 @@ impl Audit {
 
     /// Makes a change between the two halves of its entry. `change` answers to how many it was
     /// done, and what is handed on.
-    pub async fn around<T, E>(
+    pub async fn record<T, E>(
         &self,
         what: &str,
         selection: serde_json::Value,
@@ -249,12 +253,12 @@ impl Audit {
         E: From<StoreError> + fmt::Display,
     {
         let counted = async { change.await.map(|(count, answer)| (Some(count), answer)) };
-        self.around_change(what, selection, counted).await
+        self.record_change(what, selection, counted).await
     }
 
     /// Removes the entry of a change that changed nothing. Where that fails, the entry stays
     /// without a count.
-    async fn take_back(&self, name: &str) {
+    async fn remove_entry(&self, name: &str) {
         let taken = async {
             let cells = self.backstop.store().cells(vec![name.to_owned()]).await?;
             remove(
@@ -269,7 +273,11 @@ impl Audit {
     }
 
     /// Writes down what is about to be done. Where that fails, nothing is to be done.
-    pub async fn note(&self, what: &str, selection: serde_json::Value) -> Answer<Noted> {
+    pub async fn open_entry(
+        &self,
+        what: &str,
+        selection: serde_json::Value,
+    ) -> StoreResult<OpenAuditEntry> {
         let at = self.backstop.current_time().await;
         let (who, what) = (self.who.to_string(), what.to_owned());
         let reason = self.reason().map(str::to_owned);
@@ -283,42 +291,55 @@ impl Audit {
             error: None,
         };
         let (name, random) = self.journal().put(at, &entry).await?;
-        if random.is_multiple_of(share::TRIM_EVERY) {
+        if random.is_multiple_of(trim::TRIM_EVERY) {
             // Too many entries are no reason not to add one; a later one looks again.
-            if let Err(error) = share::trim(&self.backstop, at).await {
+            if let Err(error) = trim::trim(&self.backstop, at).await {
                 tracing::warn!(%error, "old entries of the audit could not be removed");
             }
         }
-        Ok(Noted { name, entry })
+        Ok(OpenAuditEntry { name, entry })
     }
 
     /// Writes down what became of it, or takes the entry back where nothing was changed.
-    pub async fn note_done<E: fmt::Display>(&self, noted: Noted, count: u64, done: &Result<(), E>) {
+    pub async fn close_entry<E: fmt::Display>(
+        &self,
+        open_entry: OpenAuditEntry,
+        count: u64,
+        done: &Result<(), E>,
+    ) {
         match done {
-            Ok(()) if count == 0 => self.take_back(&noted.name).await,
-            Ok(()) => self.note_end(noted, count, None).await,
-            Err(error) => self.note_end(noted, count, Some(error.to_string())).await,
+            Ok(()) if count == 0 => self.remove_entry(&open_entry.name).await,
+            Ok(()) => self.record_end(open_entry, count, None).await,
+            Err(error) => {
+                self.record_end(open_entry, count, Some(error.to_string()))
+                    .await
+            }
         }
     }
 
     /// Writes down what became of it. It has happened by now: where this fails, the entry stays
     /// without a count.
-    pub async fn note_end(&self, noted: Noted, count: u64, error: Option<String>) {
+    pub async fn record_end(&self, open_entry: OpenAuditEntry, count: u64, error: Option<String>) {
         let ended = AuditEntry {
             count: Some(count),
             error,
-            ..noted.entry.clone()
+            ..open_entry.entry.clone()
         };
-        if let Err(error) = update(&self.backstop, &noted.name, noted.entry, |entry| {
-            *entry = ended.clone();
-        })
+        if let Err(error) = update(
+            &self.backstop,
+            &open_entry.name,
+            open_entry.entry,
+            |entry| {
+                *entry = ended.clone();
+            },
+        )
         .await
         {
-            tracing::warn!(%error, entry = noted.name, count, "the end of a change could not be noted");
+            tracing::warn!(%error, entry = open_entry.name, count, "the end of a change could not be noted");
         }
     }
 
-    fn shown(&self, entry: AuditEntry) -> AuditEntry {
+    fn redacted(&self, entry: AuditEntry) -> AuditEntry {
         let redaction = self.backstop.redaction();
         AuditEntry {
             reason: entry.reason.map(|reason| redaction.text(&reason)),
@@ -326,8 +347,8 @@ impl Audit {
         }
     }
 
-    pub(crate) fn journal(&self) -> Journal<'_> {
-        Journal::new(&self.backstop, PREFIX, ENTRIES_MAX)
+    pub(crate) fn journal(&self) -> CellJournal<'_> {
+        CellJournal::new(&self.backstop, PREFIX, ENTRIES_MAX)
     }
 }
 

@@ -8,12 +8,14 @@
 //! A cell holds the settings beside the state, so that whoever reads it can tell what happens next.
 
 use crate::client::Backstop;
-use crate::shared::{cells, read, update};
-use backstop_core::breaker::{Admission, Breaker, BreakerSettings, BreakerStatus, Phase};
-use backstop_core::failure::truncated;
-use backstop_core::gate::{Gate, GateSettings, Shut};
-use backstop_core::limits::WHY_CHARS_MAX;
-use backstop_core::port::{Answer, Cell};
+use crate::shared_cells::{cells, read, update};
+use backstop_core::breaker::{
+    Breaker, BreakerAdmission, BreakerPhase, BreakerSettings, BreakerStatus,
+};
+use backstop_core::failure::truncate_text;
+use backstop_core::gate::{Gate, GateSettings, ShutReason};
+use backstop_core::limits::EVENT_REASON_CHARS_MAX;
+use backstop_core::port::{Cell, StoreResult};
 use backstop_core::{Kind, QueueName, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,14 +29,14 @@ pub(crate) const GATE: &str = "gate/";
 
 /// Names a breaker, or a gate.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum GuardName {
+pub enum BreakerName {
     /// The breaker of a queue's service.
     Breaker(QueueName),
     /// The gate of a kind's dead letters.
     Gate(QueueName, Kind),
 }
 
-impl GuardName {
+impl BreakerName {
     /// The queue it stands before.
     pub const fn queue(&self) -> &QueueName {
         match self {
@@ -52,22 +54,22 @@ impl GuardName {
 
     /// The word for a phase of it: a gate is shut where a breaker is open, and open where that is
     /// closed.
-    pub const fn word(&self, phase: Phase) -> &'static str {
+    pub const fn word(&self, phase: BreakerPhase) -> &'static str {
         match (self, phase) {
-            (Self::Gate(..), Phase::Closed) => "open",
-            (Self::Gate(..), Phase::Open) => "shut",
+            (Self::Gate(..), BreakerPhase::Closed) => "open",
+            (Self::Gate(..), BreakerPhase::Open) => "shut",
             (_, phase) => phase.as_str(),
         }
     }
 
-    pub(crate) fn cell(&self) -> String {
+    pub(crate) fn cell_name(&self) -> String {
         match self {
             Self::Breaker(_) => format!("{BREAKER}{self}"),
             Self::Gate(..) => format!("{GATE}{self}"),
         }
     }
 
-    fn of_cell(cell: &str) -> Option<Self> {
+    fn from_cell_name(cell: &str) -> Option<Self> {
         let name = cell
             .strip_prefix(BREAKER)
             .or_else(|| cell.strip_prefix(GATE))?;
@@ -75,7 +77,7 @@ impl GuardName {
     }
 }
 
-impl fmt::Display for GuardName {
+impl fmt::Display for BreakerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Breaker(queue) => queue.fmt(f),
@@ -89,14 +91,14 @@ impl fmt::Display for GuardName {
 #[error(
     "`{0}` names no breaker: write QUEUE for a queue's breaker, or QUEUE/KIND for the gate of a kind"
 )]
-pub struct NotAGuard(String);
+pub struct InvalidBreakerName(String);
 
-impl FromStr for GuardName {
-    type Err = NotAGuard;
+impl FromStr for BreakerName {
+    type Err = InvalidBreakerName;
 
     /// A queue's name has no slash.
-    fn from_str(text: &str) -> Result<Self, NotAGuard> {
-        let wrong = || NotAGuard(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidBreakerName> {
+        let wrong = || InvalidBreakerName(text.to_owned());
         match text.split_once('/') {
             None => Ok(Self::Breaker(QueueName::new(text).map_err(|_| wrong())?)),
             Some((queue, kind)) => Ok(Self::Gate(
@@ -123,11 +125,11 @@ pub(crate) struct SharedGate {
 
 /// A breaker or a gate as it stands.
 #[derive(Clone, PartialEq, Debug)]
-pub struct GuardStatus {
+pub struct BreakerInfo {
     /// Which.
-    pub name: GuardName,
+    pub name: BreakerName,
     /// Why it is shut, if it is a gate and shut.
-    pub shut: Option<Shut>,
+    pub shut: Option<ShutReason>,
     /// Deaths a gate counts at the moment.
     pub deaths: Option<u64>,
     /// When it opens, and what it takes to close it.
@@ -135,11 +137,11 @@ pub struct GuardStatus {
     /// Its state.
     pub status: BreakerStatus,
     /// What it would let through now.
-    pub admission: Admission,
+    pub admission: BreakerAdmission,
 }
 
 /// Writes into the log that a breaker or a gate changed its phase, if it did; whether it did.
-pub(crate) fn log_change(name: &GuardName, before: Phase, after: &BreakerStatus) -> bool {
+pub(crate) fn log_change(name: &BreakerName, before: BreakerPhase, after: &BreakerStatus) -> bool {
     if before == after.state {
         return false;
     }
@@ -149,28 +151,28 @@ pub(crate) fn log_change(name: &GuardName, before: Phase, after: &BreakerStatus)
     let what = kind.map_or("breaker", |_| "gate");
     let word = name.word(after.state);
     match after.state {
-        Phase::Open => {
+        BreakerPhase::Open => {
             let probe = after
                 .next_probe_at
                 .map(|at| format!(", one is tried at {at}"))
                 .unwrap_or_default();
             tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs wait{probe}");
         }
-        Phase::HalfOpen => {
+        BreakerPhase::HalfOpen => {
             tracing::info!(%queue, kind, cause, "{what} {word}: {name}; a few of its jobs are tried");
         }
-        Phase::Closed => {
+        BreakerPhase::Closed => {
             tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again");
         }
     }
     true
 }
 
-impl GuardStatus {
+impl BreakerInfo {
     fn of(cell: &Cell, now: Time) -> Option<Self> {
-        let name = GuardName::of_cell(&cell.name)?;
+        let name = BreakerName::from_cell_name(&cell.name)?;
         Some(match name {
-            GuardName::Breaker(_) => {
+            BreakerName::Breaker(_) => {
                 let breaker: SharedBreaker = read(cell)?;
                 Self {
                     name,
@@ -181,7 +183,7 @@ impl GuardStatus {
                     admission: breaker.state.admits(&breaker.settings, now),
                 }
             }
-            GuardName::Gate(..) => {
+            BreakerName::Gate(..) => {
                 let gate: SharedGate = read(cell)?;
                 let status = gate.state.status(&gate.settings, now);
                 Self {
@@ -203,7 +205,7 @@ impl GuardStatus {
 
     /// Whether it keeps jobs from running, wholly or in part.
     pub fn is_shut(&self) -> bool {
-        self.status.state != Phase::Closed
+        self.status.state != BreakerPhase::Closed
     }
 }
 
@@ -220,73 +222,75 @@ impl Backstop {
 
 impl Breakers<'_> {
     /// All of them: breakers by queue, then gates. A kind has a gate once one of its jobs died.
-    pub async fn list(&self) -> Answer<Vec<GuardStatus>> {
+    pub async fn list(&self) -> StoreResult<Vec<BreakerInfo>> {
         let (now, mut found) = (self.0.current_time().await, Vec::new());
         for prefix in [BREAKER, GATE] {
             found.extend(
                 cells(self.0, prefix)
                     .await?
                     .iter()
-                    .filter_map(|cell| GuardStatus::of(cell, now)),
+                    .filter_map(|cell| BreakerInfo::of(cell, now)),
             );
         }
         Ok(found)
     }
 
     /// Those that stand before jobs of this queue and kind.
-    pub async fn before(&self, queue: &QueueName, kind: &Kind) -> Answer<Vec<GuardStatus>> {
+    pub async fn list_for(&self, queue: &QueueName, kind: &Kind) -> StoreResult<Vec<BreakerInfo>> {
         let names = [
-            GuardName::Breaker(queue.clone()),
-            GuardName::Gate(queue.clone(), kind.clone()),
+            BreakerName::Breaker(queue.clone()),
+            BreakerName::Gate(queue.clone(), kind.clone()),
         ];
         let cells = self
             .0
             .store()
-            .cells(names.iter().map(GuardName::cell).collect())
+            .cells(names.iter().map(BreakerName::cell_name).collect())
             .await?;
         let now = self.0.current_time().await;
         Ok(cells
             .iter()
             .flatten()
-            .filter_map(|cell| GuardStatus::of(cell, now))
+            .filter_map(|cell| BreakerInfo::of(cell, now))
             .collect())
     }
 
     /// Whether there is such a breaker or gate, and it keeps jobs from running.
-    pub(crate) async fn is_shut(&self, name: &GuardName) -> Answer<bool> {
+    pub(crate) async fn is_shut(&self, name: &BreakerName) -> StoreResult<bool> {
         Ok(self.find(name).await?.is_some_and(|guard| guard.is_shut()))
     }
 
     /// Whether somebody opened it by hand already, for the same reason.
-    pub(crate) async fn is_forced(&self, name: &GuardName, why: &str) -> Answer<bool> {
+    pub(crate) async fn is_forced(&self, name: &BreakerName, why: &str) -> StoreResult<bool> {
         let guard = self.find(name).await?;
         Ok(guard.is_some_and(|guard| {
-            let is_forced = matches!(guard.admission, Admission::Not { until: None });
+            let is_forced = matches!(guard.admission, BreakerAdmission::Blocked { until: None });
             let last = guard.status.events.last();
             is_forced
-                && last.is_some_and(|event| event.why == truncated(why.to_owned(), WHY_CHARS_MAX))
+                && last.is_some_and(|event| {
+                    event.why == truncate_text(why.to_owned(), EVENT_REASON_CHARS_MAX)
+                })
         }))
     }
 
-    async fn find(&self, name: &GuardName) -> Answer<Option<GuardStatus>> {
+    async fn find(&self, name: &BreakerName) -> StoreResult<Option<BreakerInfo>> {
         let cell = self
             .0
             .store()
-            .cells(vec![name.cell()])
+            .cells(vec![name.cell_name()])
             .await?
             .pop()
             .flatten();
         let now = self.0.current_time().await;
-        Ok(cell.and_then(|cell| GuardStatus::of(&cell, now)))
+        Ok(cell.and_then(|cell| BreakerInfo::of(&cell, now)))
     }
 
     /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a
     /// one.
-    pub async fn reset(&self, name: &GuardName, why: &str) -> Answer<bool> {
+    pub async fn reset(&self, name: &BreakerName, why: &str) -> StoreResult<bool> {
         if self
             .0
             .store()
-            .cells(vec![name.cell()])
+            .cells(vec![name.cell_name()])
             .await?
             .pop()
             .flatten()
@@ -296,14 +300,14 @@ impl Breakers<'_> {
         }
         let now = self.0.current_time().await;
         match name {
-            GuardName::Breaker(_) => {
-                update(self.0, &name.cell(), usual_breaker(), |breaker| {
+            BreakerName::Breaker(_) => {
+                update(self.0, &name.cell_name(), default_breaker(), |breaker| {
                     breaker.state.reset(why, now);
                 })
                 .await?;
             }
-            GuardName::Gate(..) => {
-                update(self.0, &name.cell(), usual_gate(), |gate| {
+            BreakerName::Gate(..) => {
+                update(self.0, &name.cell_name(), default_gate(), |gate| {
                     gate.state.reset(why, now);
                 })
                 .await?;
@@ -314,18 +318,18 @@ impl Breakers<'_> {
 
     /// Opens a breaker, or shuts a gate, until somebody resets it. One that is not there yet comes
     /// into being.
-    pub async fn open(&self, name: &GuardName, why: &str) -> Answer<()> {
+    pub async fn open(&self, name: &BreakerName, why: &str) -> StoreResult<()> {
         let now = self.0.current_time().await;
         match name {
-            GuardName::Breaker(_) => {
-                update(self.0, &name.cell(), usual_breaker(), |breaker| {
+            BreakerName::Breaker(_) => {
+                update(self.0, &name.cell_name(), default_breaker(), |breaker| {
                     breaker.state.force_open(why, now);
                 })
                 .await?;
             }
-            GuardName::Gate(..) => {
-                update(self.0, &name.cell(), usual_gate(), |gate| {
-                    gate.state.shut_by_hand(why, now);
+            BreakerName::Gate(..) => {
+                update(self.0, &name.cell_name(), default_gate(), |gate| {
+                    gate.state.force_shut(why, now);
                 })
                 .await?;
             }
@@ -334,14 +338,14 @@ impl Breakers<'_> {
     }
 }
 
-fn usual_breaker() -> SharedBreaker {
+fn default_breaker() -> SharedBreaker {
     SharedBreaker {
         settings: BreakerSettings::default(),
         state: Breaker::default(),
     }
 }
 
-fn usual_gate() -> SharedGate {
+fn default_gate() -> SharedGate {
     SharedGate {
         settings: GateSettings::default(),
         state: Gate::default(),
@@ -349,9 +353,9 @@ fn usual_gate() -> SharedGate {
 }
 
 /// The gate of a cell.
-pub(crate) fn gate_of(cell: &Cell) -> Option<((QueueName, Kind), SharedGate)> {
-    match GuardName::of_cell(&cell.name)? {
-        GuardName::Gate(queue, kind) => Some(((queue, kind), read(cell)?)),
-        GuardName::Breaker(_) => None,
+pub(crate) fn parse_gate_cell(cell: &Cell) -> Option<((QueueName, Kind), SharedGate)> {
+    match BreakerName::from_cell_name(&cell.name)? {
+        BreakerName::Gate(queue, kind) => Some(((queue, kind), read(cell)?)),
+        BreakerName::Breaker(_) => None,
     }
 }

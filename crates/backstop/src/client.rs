@@ -1,24 +1,24 @@
 //! The way in: open a store, push jobs, build workers.
 
-use crate::address::{Address, StoreKind};
+use crate::address::{StoreAddress, StoreKind};
 use crate::clock::{Clock, ClockComparison, StoreClock};
-use crate::draft::{BadDraft, Draft};
-use crate::engine::meters;
-use crate::guarded::Guarded;
+use crate::deadline::WithDeadline;
+use crate::draft::{DraftError, JobDraft};
+use crate::engine::metrics;
 use crate::handler::Task;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use crate::home::Home;
 use crate::open::{Durability, OpenError, StoreOptions, open_store};
-use crate::random::Random;
-use crate::seat::{LockKeeper, Seat};
+use crate::random::RandomSource;
+use crate::run_times::RunTimeCounter;
 use crate::spill::{Spill, SpillSettings};
-use crate::spreads::Tally;
-use crate::streams::{BadStream, Stream};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use crate::store_location::StoreLocation;
+use crate::store_runtime::{LockRuntime, StoreRuntime};
+use crate::streams::{Stream, StreamSetupError};
 use crate::trace;
-use crate::worker::{Services, WorkerBuilder};
+use crate::worker::{ServicePlacement, WorkerBuilder};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{DECLARE_MAX, ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
-use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
+use backstop_core::port::{EnqueueOutcome, ListJobsRequest, ListJobsResult, Store, StoreResult};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, QueueName, Span, Time};
 use std::fmt;
@@ -33,7 +33,7 @@ const STORE_DEADLINE: Span = Span::secs(10);
 const CLOCK_READ_MAX: Duration = Duration::from_secs(1);
 /// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id
 /// is the same.
-const PUSH_WAITS: [Duration; 4] = [
+const PUSH_RETRY_WAITS: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(250),
     Duration::from_secs(1),
@@ -46,25 +46,25 @@ pub struct Backstop {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     comparison: Arc<ClockComparison>,
-    random: Random,
+    random: RandomSource,
     spill: Spill,
     redaction: Arc<RwLock<Arc<Redaction>>>,
-    locks: LockKeeper,
+    locks: LockRuntime,
     /// How long runs took that ended in this process.
-    tally: Tally,
+    run_counter: RunTimeCounter,
     /// To recognise transactions that are elsewhere.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    home: Home,
+    location: StoreLocation,
 }
 
 /// A pushed job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pushed {
+pub struct PushResult {
     /// Its id. For a duplicate this is the id it would have had; `result` names the one that is
     /// there.
     pub id: JobId,
     /// What became of it.
-    pub result: Enqueued,
+    pub result: EnqueueOutcome,
 }
 
 impl Backstop {
@@ -93,10 +93,7 @@ impl Backstop {
 
     /// As [`Backstop::open`], with a durability other than full, or other options.
     pub async fn open_with(url: &str, options: impl Into<StoreOptions>) -> Result<Self, OpenError> {
-        Self::connect(url, options)
-            .await?
-            .brought_up_to_date()
-            .await
+        Self::connect(url, options).await?.migrated().await
     }
 
     /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if
@@ -109,19 +106,19 @@ impl Backstop {
         if backstop.store.is_new().await? {
             return Ok(None);
         }
-        backstop.brought_up_to_date().await.map(Some)
+        backstop.migrated().await.map(Some)
     }
 
     /// Marks queues as configured: their pushes are taken however many queues the store has, and it
     /// never forgets them. Workers do this for the queues they know.
-    pub async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+    pub async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()> {
         for some in queues.chunks(DECLARE_MAX) {
             self.store.declare_queues(some.to_vec()).await?;
         }
         Ok(())
     }
 
-    async fn brought_up_to_date(self) -> Result<Self, OpenError> {
+    async fn migrated(self) -> Result<Self, OpenError> {
         self.store.migrate().await?;
         self.spill.resume();
         Ok(self)
@@ -129,11 +126,11 @@ impl Backstop {
 
     /// Opens the store at `url` as it is, without bringing it up to date.
     pub async fn connect(url: &str, options: impl Into<StoreOptions>) -> Result<Self, OpenError> {
-        let address = Address::new(url);
-        let (store, seat) = open_store(&address, options.into())?;
-        let store = Guarded::new(store, STORE_DEADLINE, seat);
+        let address = StoreAddress::new(url);
+        let (store, runtime) = open_store(&address, options.into())?;
+        let store = WithDeadline::new(store, STORE_DEADLINE, runtime);
         let clock: Arc<dyn Clock> = Arc::new(StoreClock::set_to(store.time().await?));
-        let (store, random): (Arc<dyn Store>, _) = (Arc::new(store), Random::from_system());
+        let (store, random): (Arc<dyn Store>, _) = (Arc::new(store), RandomSource::from_system());
         let spill = Spill::on(
             SpillSettings::of(&address),
             store.clone(),
@@ -147,16 +144,16 @@ impl Backstop {
             random,
             spill,
             redaction: Arc::default(),
-            locks: LockKeeper::own_thread(),
-            tally: Tally::default(),
+            locks: LockRuntime::on_own_thread(),
+            run_counter: RunTimeCounter::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
-            home: Home::of(&address),
+            location: StoreLocation::of(&address),
         })
     }
 
     /// Refuses an address that no store can be opened with. Opens nothing, and asks nobody.
     pub fn check_address(url: &str, durability: Durability) -> Result<(), OpenError> {
-        let address = Address::new(url);
+        let address = StoreAddress::new(url);
         match address.kind() {
             Some(StoreKind::Postgres | StoreKind::Redis) | None => {
                 open_store(&address, durability.into()).map(drop)
@@ -166,10 +163,14 @@ impl Backstop {
     }
 
     /// On a store, a clock and a source of randomness of your own.
-    pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
-        let store: Arc<dyn Store> = Arc::new(Guarded::new(store, STORE_DEADLINE, Seat::Callers));
+    pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: RandomSource) -> Self {
+        let store: Arc<dyn Store> = Arc::new(WithDeadline::new(
+            store,
+            STORE_DEADLINE,
+            StoreRuntime::Callers,
+        ));
         let spill = Spill::on(
-            SpillSettings::usual(),
+            SpillSettings::default_directory(),
             store.clone(),
             clock.clone(),
             random.clone(),
@@ -181,27 +182,27 @@ impl Backstop {
             random,
             spill,
             redaction: Arc::default(),
-            locks: LockKeeper::CallersRuntime,
-            tally: Tally::default(),
+            locks: LockRuntime::CallersRuntime,
+            run_counter: RunTimeCounter::default(),
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
-            home: Home::Unknown,
+            location: StoreLocation::Unknown,
         }
     }
 
     /// Pushes a task to its queue.
-    pub async fn push<T: Task>(&self, task: &T) -> Result<Pushed, BadDraft> {
+    pub async fn push<T: Task>(&self, task: &T) -> Result<PushResult, DraftError> {
         self.draft(T::QUEUE).task(task).push().await
     }
 
     /// Starts a job for `queue`, to be filled in and pushed.
-    pub fn draft(&self, queue: &str) -> Draft {
-        Draft::new(self.clone(), queue)
+    pub fn draft(&self, queue: &str) -> JobDraft {
+        JobDraft::new(self.clone(), queue)
     }
 
     /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them
     /// are durable; when it fails, some may be: pushing the same jobs again is harmless.
-    pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
-        let span = trace::pushing(&mut jobs);
+    pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> StoreResult<Vec<EnqueueOutcome>> {
+        let span = trace::push_span(&mut jobs);
         let push = async {
             let mut answers = Vec::with_capacity(jobs.len());
             for batch in batches(jobs) {
@@ -212,15 +213,15 @@ impl Backstop {
         push.instrument(span).await
     }
 
-    async fn enqueue(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<EnqueueOutcome>> {
         let queues: Vec<QueueName> = jobs.iter().map(|job| job.queue.clone()).collect();
-        let answers = self.enqueue_surely(jobs).await?;
-        meters::pushed(&queues, &answers);
+        let answers = self.enqueue_with_retry(jobs).await?;
+        metrics::count_pushed(&queues, &answers);
         Ok(answers)
     }
 
-    async fn enqueue_surely(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
-        for wait in PUSH_WAITS {
+    async fn enqueue_with_retry(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<EnqueueOutcome>> {
+        for wait in PUSH_RETRY_WAITS {
             match self
                 .store
                 .enqueue(jobs.clone(), self.current_time().await)
@@ -243,15 +244,18 @@ impl Backstop {
         &self,
         transaction: &rusqlite::Transaction<'_>,
         jobs: &[NewJob],
-    ) -> Answer<Vec<Enqueued>> {
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         let now = self.current_time_in(transaction)?;
         backstop_sqlite::enqueue_in(transaction, jobs, now)
     }
 
     /// As [`Backstop::current_time`], without waiting: the clock of a file is this machine's.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn current_time_in(&self, transaction: &rusqlite::Transaction<'_>) -> Answer<Time> {
-        self.home.check_file(transaction)?;
+    pub(crate) fn current_time_in(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+    ) -> StoreResult<Time> {
+        self.location.check_file(transaction)?;
         if self.comparison.is_due() {
             self.follow(backstop_sqlite::time());
         }
@@ -259,17 +263,17 @@ impl Backstop {
     }
 
     /// A job as an operator sees it.
-    pub async fn job(&self, id: JobId) -> Answer<Option<Job>> {
+    pub async fn job(&self, id: JobId) -> StoreResult<Option<Job>> {
         self.store.job(id, self.current_time().await).await
     }
 
     /// All jobs of an id, by their queues: on Redis several queues may have one each.
-    pub async fn namesakes(&self, id: JobId) -> Answer<Vec<Job>> {
-        self.store.namesakes(id, self.current_time().await).await
+    pub async fn namesakes(&self, id: JobId) -> StoreResult<Vec<Job>> {
+        self.store.locate(id, self.current_time().await).await
     }
 
     /// A job of a queue: on Redis others may have one of the same id.
-    pub async fn job_in(&self, queue: &QueueName, id: JobId) -> Answer<Option<Job>> {
+    pub async fn job_in(&self, queue: &QueueName, id: JobId) -> StoreResult<Option<Job>> {
         Ok(self
             .store
             .find(queue.clone(), vec![id], self.current_time().await)
@@ -287,15 +291,15 @@ impl Backstop {
         mut cursor: Option<String>,
         limit: usize,
         looks_max: usize,
-    ) -> Answer<Page> {
+    ) -> StoreResult<ListJobsResult> {
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut jobs, mut damaged) = (Vec::new(), Vec::new());
         for look in 1.. {
-            let query = PageQuery {
+            let query = ListJobsRequest {
                 filter: filter.clone(),
                 cursor,
                 limit: limit - jobs.len(),
-                ..PageQuery::default()
+                ..ListJobsRequest::default()
             };
             let page = self.store.jobs(query, self.current_time().await).await?;
             jobs.extend(page.jobs);
@@ -305,7 +309,7 @@ impl Backstop {
                 break;
             }
         }
-        Ok(Page {
+        Ok(ListJobsResult {
             jobs,
             damaged,
             next: cursor,
@@ -318,7 +322,7 @@ impl Backstop {
     }
 
     /// A stream of records that are handled in order.
-    pub fn stream(&self, name: &str) -> Result<Stream, BadStream> {
+    pub fn stream(&self, name: &str) -> Result<Stream, StreamSetupError> {
         Stream::new(self.clone(), name)
     }
 
@@ -405,8 +409,8 @@ impl Backstop {
         Self { spill, ..self }
     }
 
-    pub(crate) const fn tally(&self) -> &Tally {
-        &self.tally
+    pub(crate) const fn run_times_counter(&self) -> &RunTimeCounter {
+        &self.run_counter
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -414,7 +418,7 @@ impl Backstop {
     }
 
     /// Follows the store's clock, if it has moved.
-    pub(crate) async fn follow_clock(&self) -> Answer<()> {
+    pub(crate) async fn follow_clock(&self) -> StoreResult<()> {
         self.follow(self.store.time().await?);
         Ok(())
     }
@@ -432,24 +436,24 @@ impl Backstop {
     /// Has locks extended there; see [`Services`]. A store that was opened by its address has them
     /// extended by a thread of their own, one that was given by the caller's runtime.
     #[must_use]
-    pub fn lock_services(self, services: Services) -> Self {
+    pub fn lock_runtime(self, services: ServicePlacement) -> Self {
         let locks = match services {
-            Services::OwnThread => LockKeeper::own_thread(),
-            Services::CallersRuntime => LockKeeper::CallersRuntime,
+            ServicePlacement::OwnThread => LockRuntime::on_own_thread(),
+            ServicePlacement::CallersRuntime => LockRuntime::CallersRuntime,
         };
         Self { locks, ..self }
     }
 
-    pub(crate) const fn locks(&self) -> &LockKeeper {
+    pub(crate) const fn locks(&self) -> &LockRuntime {
         &self.locks
     }
 
     #[cfg(feature = "postgres")]
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn location(&self) -> &StoreLocation {
+        &self.location
     }
 
-    pub(crate) fn random(&self) -> &Random {
+    pub(crate) fn random(&self) -> &RandomSource {
         &self.random
     }
 }
@@ -488,7 +492,7 @@ mod tests {
 
     fn jobs(count: usize, bytes: usize) -> Vec<NewJob> {
         let queue = QueueName::new("q").unwrap();
-        let payload = Payload::stored(vec![b'1'; bytes]);
+        let payload = Payload::from_stored(vec![b'1'; bytes]);
         (0..count)
             .map(|n| {
                 NewJob::new(

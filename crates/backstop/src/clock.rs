@@ -23,7 +23,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
 
     /// How far this clock was set forward within the last `within`, by time that really passed;
     /// nothing, where nobody can tell.
-    fn leapt(&self, within: Duration) -> Span {
+    fn jumped_within(&self, within: Duration) -> Span {
         let _ = within;
         Span::ZERO
     }
@@ -31,9 +31,9 @@ pub trait Clock: Send + Sync + fmt::Debug {
 
 /// How far a clock was moved of late, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Leaps(Mutex<VecDeque<(tokio::time::Instant, i64)>>);
+pub(crate) struct ClockJumps(Mutex<VecDeque<(tokio::time::Instant, i64)>>);
 
-impl Leaps {
+impl ClockJumps {
     /// Moves that are remembered: more of them in half a minute are no clock.
     const KEPT_MAX: usize = 20;
 
@@ -66,7 +66,7 @@ pub(crate) struct StoreClock {
     started: Instant,
     /// Store time when `started` was taken, in microseconds.
     base: AtomicI64,
-    leaps: Leaps,
+    jumps: ClockJumps,
 }
 
 /// When this process's clock was compared with the store's.
@@ -81,7 +81,7 @@ impl ClockComparison {
     /// It was compared just now.
     pub(crate) fn made() -> Self {
         Self {
-            last: Mutex::new(moment()),
+            last: Mutex::new(both_clocks_now()),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -96,11 +96,11 @@ impl ClockComparison {
 
     /// It was compared, or the store did not say.
     pub(crate) fn note(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = moment();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = both_clocks_now();
     }
 }
 
-fn moment() -> (tokio::time::Instant, SystemTime) {
+fn both_clocks_now() -> (tokio::time::Instant, SystemTime) {
     (tokio::time::Instant::now(), SystemTime::now())
 }
 
@@ -112,7 +112,7 @@ impl StoreClock {
         Self {
             started: Instant::now(),
             base: AtomicI64::new(store_time.as_micros()),
-            leaps: Leaps::default(),
+            jumps: ClockJumps::default(),
         }
     }
 
@@ -140,12 +140,12 @@ impl Clock for StoreClock {
             return None;
         }
         self.base.fetch_add(off, Ordering::Relaxed);
-        self.leaps.note(off);
+        self.jumps.note(off);
         Some(off)
     }
 
-    fn leapt(&self, within: Duration) -> Span {
-        self.leaps.forward(within)
+    fn jumped_within(&self, within: Duration) -> Span {
+        self.jumps.forward(within)
     }
 }
 
@@ -193,25 +193,25 @@ mod tests {
             clock.follow(clock.now().before(Span::hours(1))).is_some(),
             "back as well"
         );
-        let leapt = clock.leapt(Duration::from_secs(30));
+        let jumped_within = clock.jumped_within(Duration::from_secs(30));
         assert!(
-            (leapt.as_micros() - Span::hours(7).as_micros()).abs() < 1_000_000,
-            "{leapt}"
+            (jumped_within.as_micros() - Span::hours(7).as_micros()).abs() < 1_000_000,
+            "{jumped_within}"
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn moves_are_forgotten_after_a_while_and_add_up_before() {
-        let (leaps, while_) = (Leaps::default(), Duration::from_secs(30));
-        leaps.note(5_000_000);
+        let (jumps, while_) = (ClockJumps::default(), Duration::from_secs(30));
+        jumps.note(5_000_000);
         tokio::time::advance(Duration::from_secs(20)).await;
-        leaps.note(-2_000_000);
-        assert_eq!(leaps.forward(while_), Span::secs(3));
+        jumps.note(-2_000_000);
+        assert_eq!(jumps.forward(while_), Span::secs(3));
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(leaps.forward(while_), Span::ZERO, "back is not forward");
+        assert_eq!(jumps.forward(while_), Span::ZERO, "back is not forward");
         for _ in 0..100 {
-            leaps.note(1_000_000);
+            jumps.note(1_000_000);
         }
-        assert_eq!(leaps.forward(while_), Span::secs(20));
+        assert_eq!(jumps.forward(while_), Span::secs(20));
     }
 }

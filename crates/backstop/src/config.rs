@@ -4,7 +4,7 @@
 //! environment, then the flags; what comes later wins. Reads nothing itself: texts come in, a
 //! [`Config`] or the reason why not comes out.
 
-mod place;
+mod error_location;
 mod raw;
 mod schedule;
 mod server;
@@ -13,23 +13,24 @@ mod sweep;
 mod table;
 mod telemetry;
 
-pub use place::line_of;
+pub use error_location::line_of;
 pub use server::{
-    CONNECTIONS_MAX, SESSION_MAX, ServerConfig, TIMEOUT_MAX, TlsFiles, Transport, USUAL_LISTEN,
+    CONNECTIONS_MAX, DEFAULT_LISTEN, SESSION_MAX, ServerConfig, ServerTransport, TIMEOUT_MAX,
+    TlsFiles,
 };
 pub use stream::{KafkaSource, StreamConfig};
 pub use table::TableConfig;
-pub use telemetry::Telemetry;
+pub use telemetry::TelemetryConfig;
 
-use crate::address::Address;
+use crate::address::StoreAddress;
 use crate::client::Backstop;
 use crate::dead::DeadLetters;
 use crate::exec::Exec;
 #[cfg(feature = "http")]
 use crate::http::Http;
-use crate::open::{Durability, NotADurability, StoreOptions};
+use crate::open::{Durability, InvalidDurability, StoreOptions};
 use crate::sweeps::Sweep;
-use crate::worker::{BadWorker, QueueSettings, Timing, check_settings};
+use crate::worker::{QueueSettings, WorkerSetupError, WorkerTiming, check_settings};
 use backstop_core::limits::{LEASE_MAX, QUEUES_MAX};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, QueueName, RetryPolicy, Schedule, ScheduleName, Span, StreamName};
@@ -37,9 +38,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 /// The file that is read when none is named.
-pub const USUAL_FILE: &str = "backstop.toml";
+pub const DEFAULT_FILE: &str = "backstop.toml";
 /// The store that is used when none is named.
-pub const USUAL_STORE: &str = "sqlite:backstop.db";
+pub const DEFAULT_STORE: &str = "sqlite:backstop.db";
 /// The environment's word for the store.
 pub const ENV_STORE: &str = "BACKSTOP_STORE";
 /// The environment's word for the token of a client.
@@ -55,7 +56,7 @@ pub const ENV_BASE: &str = "BACKSTOP_BASE";
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The address of the store.
-    pub store: Address,
+    pub store: StoreAddress,
     /// What an acknowledged write survives.
     pub durability: Durability,
     /// How many queues there may be, configured ones aside.
@@ -76,7 +77,7 @@ pub struct Config {
     /// jobs back.
     pub grace: Span,
     /// Where spans go.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetryConfig,
     /// How the server is reached, and what it bears.
     pub server: ServerConfig,
 }
@@ -96,13 +97,13 @@ impl Config {
             .queues
             .get(queue)
             .map(|queue| queue.settings.retry.clone());
-        own.unwrap_or_else(|| QueueSettings::usual(queue).retry)
+        own.unwrap_or_else(|| QueueSettings::default_for(queue).retry)
     }
 
     /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only
     /// its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {
-        job.terms
+        job.options
             .retry()
             .unwrap_or_else(|| self.retry_of(&job.queue))
             .max_attempts()
@@ -114,7 +115,10 @@ impl Config {
             .queues
             .iter()
             .map(|(name, queue)| (name.clone(), queue.settings.retry.clone()));
-        backstop.dead().by(who).retrying_by(policies.collect())
+        backstop
+            .dead()
+            .by(who)
+            .with_retry_policies(policies.collect())
     }
 }
 
@@ -173,7 +177,7 @@ impl HandlerConfig {
 
 /// A configuration file as it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Written<'a> {
+pub struct ConfigFile<'a> {
     /// Where it is, for messages.
     pub path: &'a str,
     /// What it says.
@@ -182,9 +186,9 @@ pub struct Written<'a> {
 
 /// What the environment or the flags say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Overrides {
+pub struct ConfigOverrides {
     /// The address of the store.
-    pub store: Option<Address>,
+    pub store: Option<StoreAddress>,
     /// What an acknowledged write survives.
     pub durability: Option<Durability>,
     /// Where the server listens.
@@ -196,7 +200,7 @@ pub struct Overrides {
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadConfig {
+pub enum InvalidConfig {
     /// The file does not say what it should; the message has line, column and what is allowed
     /// there.
     #[error("{path}: {problem}")]
@@ -290,7 +294,7 @@ pub enum BadConfig {
     },
 }
 
-impl BadConfig {
+impl InvalidConfig {
     /// Whether it is the file that cannot be used, or an entry of it: without the file the same
     /// command may work.
     pub const fn is_about_the_file(&self) -> bool {
@@ -298,18 +302,21 @@ impl BadConfig {
     }
 }
 
-impl Overrides {
+impl ConfigOverrides {
     /// What the environment says; `read` looks up a variable. An empty one says nothing.
-    pub fn from_environment(read: impl Fn(&str) -> Option<String>) -> Result<Self, BadConfig> {
-        let said = |name| read(name).filter(|text| !text.is_empty());
-        let durability = said(ENV_DURABILITY).map(|text| text.parse()).transpose();
-        let durability = durability.map_err(|problem: NotADurability| BadConfig::Environment {
-            name: ENV_DURABILITY,
-            problem: problem.to_string(),
-        })?;
-        let (listen, base) = (said(ENV_LISTEN), said(ENV_BASE));
+    pub fn from_environment(read: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidConfig> {
+        let read_set = |name| read(name).filter(|text| !text.is_empty());
+        let durability = read_set(ENV_DURABILITY)
+            .map(|text| text.parse())
+            .transpose();
+        let durability =
+            durability.map_err(|problem: InvalidDurability| InvalidConfig::Environment {
+                name: ENV_DURABILITY,
+                problem: problem.to_string(),
+            })?;
+        let (listen, base) = (read_set(ENV_LISTEN), read_set(ENV_BASE));
         Ok(Self {
-            store: said(ENV_STORE).map(Address::new),
+            store: read_set(ENV_STORE).map(StoreAddress::new),
             durability,
             listen,
             base,
@@ -319,35 +326,35 @@ impl Overrides {
 
 /// Defaults, then `file`, then `environment`, then `flags`; what comes later wins.
 pub fn resolve(
-    file: Option<Written<'_>>,
-    environment: Overrides,
-    flags: Overrides,
-) -> Result<Config, BadConfig> {
+    file: Option<ConfigFile<'_>>,
+    environment: ConfigOverrides,
+    flags: ConfigOverrides,
+) -> Result<Config, InvalidConfig> {
     let raw = file.map_or_else(|| Ok(raw::RawConfig::default()), raw::read)?;
-    checked(raw, file, environment, flags).map_err(|bad| bad.placed(file))
+    build(raw, file, environment, flags).map_err(|bad| bad.with_location(file))
 }
 
 /// As [`resolve`], for a look at a store while the file cannot be used: of the file only the names
 /// of secret fields hold, if they can be read.
 pub fn resolve_without(
-    file: Written<'_>,
-    environment: Overrides,
-    flags: Overrides,
-) -> Result<Config, BadConfig> {
-    checked(raw::read_redact(file), Some(file), environment, flags)
+    file: ConfigFile<'_>,
+    environment: ConfigOverrides,
+    flags: ConfigOverrides,
+) -> Result<Config, InvalidConfig> {
+    build(raw::read_redact(file), Some(file), environment, flags)
 }
 
-fn checked(
+fn build(
     raw: raw::RawConfig,
-    file: Option<Written<'_>>,
-    environment: Overrides,
-    flags: Overrides,
-) -> Result<Config, BadConfig> {
-    let path = file.map_or(USUAL_FILE, |written| written.path);
+    file: Option<ConfigFile<'_>>,
+    environment: ConfigOverrides,
+    flags: ConfigOverrides,
+) -> Result<Config, InvalidConfig> {
+    let path = file.map_or(DEFAULT_FILE, |written| written.path);
     let store = flags
         .store
         .or(environment.store)
-        .or(raw.store.url.map(Address::new));
+        .or(raw.store.url.map(StoreAddress::new));
     let durability = flags
         .durability
         .or(environment.durability)
@@ -355,24 +362,24 @@ fn checked(
     let queues = raw
         .queues
         .into_iter()
-        .map(|(name, queue)| checked_queue(path, &name, queue));
+        .map(|(name, queue)| build_queue(path, &name, queue));
     let streams = raw
         .streams
         .into_iter()
-        .map(|(name, stream)| checked_stream(path, &name, stream));
+        .map(|(name, stream)| build_stream(path, &name, stream));
     let sweeps = raw
         .sweeps
         .into_iter()
-        .map(|(name, sweep)| checked_sweep(path, name, sweep));
+        .map(|(name, sweep)| build_sweep(path, name, sweep));
     let tables = raw
         .tables
         .into_iter()
-        .map(|(name, table)| checked_table(path, name, table));
+        .map(|(name, table)| build_table(path, name, table));
     let schedules = raw
         .schedules
         .into_iter()
-        .map(|(name, schedule)| checked_schedule(path, &name, schedule));
-    let server = checked_server(
+        .map(|(name, schedule)| build_schedule(path, &name, schedule));
+    let server = build_server(
         path,
         raw.server,
         [
@@ -380,7 +387,7 @@ fn checked(
             (flags.listen, flags.base),
         ],
     )?;
-    let store = store.unwrap_or_else(|| Address::new(USUAL_STORE));
+    let store = store.unwrap_or_else(|| StoreAddress::new(DEFAULT_STORE));
     // Handlers, collectors and databases are addresses between quotes, wherever the file names
     // them.
     let words = file
@@ -398,37 +405,37 @@ fn checked(
         tables: tables.collect::<Result<_, _>>()?,
         schedules: schedules.collect::<Result<_, _>>()?,
         redaction,
-        grace: checked_grace(path, raw.grace)?,
+        grace: check_grace(path, raw.grace)?,
         server,
-        telemetry: raw.telemetry.checked(path)?,
+        telemetry: raw.telemetry.build(path)?,
     })
 }
 
 /// How long a worker that stops lets its runs end: not for ever, since whoever stops it waits.
-fn checked_grace(path: &str, said: Option<Span>) -> Result<Span, BadConfig> {
-    let grace = said.unwrap_or(Timing::default().grace);
+fn check_grace(path: &str, configured: Option<Span>) -> Result<Span, InvalidConfig> {
+    let grace = configured.unwrap_or(WorkerTiming::default().grace);
     if Span::ZERO <= grace && grace <= LEASE_MAX {
         return Ok(grace);
     }
     let problem = format!("`grace` is {grace}; write a time from \"0s\" to \"{LEASE_MAX}\"");
-    Err(BadConfig::File {
+    Err(InvalidConfig::File {
         path: path.to_owned(),
         problem,
     })
 }
 
 /// The entry, then what the environment and the flags say of where the server is.
-fn checked_server(
+fn build_server(
     path: &str,
     raw: server::RawServer,
     [environment, flags]: [(Option<String>, Option<String>); 2],
-) -> Result<ServerConfig, BadConfig> {
-    let mut config = raw.checked().map_err(|problem| BadConfig::Server {
+) -> Result<ServerConfig, InvalidConfig> {
+    let mut config = raw.build().map_err(|problem| InvalidConfig::Server {
         path: path.to_owned(),
         problem,
     })?;
-    let of_environment = |name| move |problem| BadConfig::Environment { name, problem };
-    let of_flag = |name| move |problem| BadConfig::Flag { name, problem };
+    let of_environment = |name| move |problem| InvalidConfig::Environment { name, problem };
+    let of_flag = |name| move |problem| InvalidConfig::Flag { name, problem };
     if let Some(text) = environment.0 {
         config.listen = server::listen(&text).map_err(of_environment(ENV_LISTEN))?;
     }
@@ -444,79 +451,79 @@ fn checked_server(
     Ok(config)
 }
 
-fn checked_queue(
+fn build_queue(
     path: &str,
     name: &str,
     raw: raw::RawQueue,
-) -> Result<(QueueName, QueueConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Queue {
+) -> Result<(QueueName, QueueConfig), InvalidConfig> {
+    let bad = |problem: String| InvalidConfig::Queue {
         path: path.to_owned(),
         queue: name.to_owned(),
         problem,
     };
     let queue = QueueName::new(name).map_err(|error| bad(error.to_string()))?;
-    let config = raw.checked().map_err(bad)?;
+    let config = raw.build().map_err(bad)?;
     check_settings(&queue, &config.settings).map_err(|error| match error {
-        BadWorker::Settings { problem, .. } => bad(problem),
+        WorkerSetupError::Settings { problem, .. } => bad(problem),
         other => bad(other.to_string()),
     })?;
     Ok((queue, config))
 }
 
-fn checked_stream(
+fn build_stream(
     path: &str,
     name: &str,
     raw: stream::RawStream,
-) -> Result<(StreamName, StreamConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Stream {
+) -> Result<(StreamName, StreamConfig), InvalidConfig> {
+    let bad = |problem: String| InvalidConfig::Stream {
         path: path.to_owned(),
         stream: name.to_owned(),
         problem,
     };
     let stream = StreamName::new(name).map_err(|error| bad(error.to_string()))?;
-    Ok((stream, raw.checked().map_err(bad)?))
+    Ok((stream, raw.build().map_err(bad)?))
 }
 
-fn checked_sweep(
+fn build_sweep(
     path: &str,
     name: String,
     raw: sweep::RawSweep,
-) -> Result<(String, Sweep), BadConfig> {
-    let bad = |problem: String| BadConfig::Sweep {
+) -> Result<(String, Sweep), InvalidConfig> {
+    let bad = |problem: String| InvalidConfig::Sweep {
         path: path.to_owned(),
         sweep: name.clone(),
         problem,
     };
-    let sweep = raw.checked(&name).map_err(bad)?;
+    let sweep = raw.build(&name).map_err(bad)?;
     Ok((name, sweep))
 }
 
-fn checked_table(
+fn build_table(
     path: &str,
     name: String,
     raw: table::RawTable,
-) -> Result<(String, TableConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Table {
+) -> Result<(String, TableConfig), InvalidConfig> {
+    let bad = |problem: String| InvalidConfig::Table {
         path: path.to_owned(),
         table: name.clone(),
         problem,
     };
-    let table = raw.checked(&name).map_err(bad)?;
+    let table = raw.build(&name).map_err(bad)?;
     Ok((name, table))
 }
 
-fn checked_schedule(
+fn build_schedule(
     path: &str,
     name: &str,
     raw: schedule::RawSchedule,
-) -> Result<(ScheduleName, Schedule), BadConfig> {
-    let bad = |problem: String| BadConfig::Schedule {
+) -> Result<(ScheduleName, Schedule), InvalidConfig> {
+    let bad = |problem: String| InvalidConfig::Schedule {
         path: path.to_owned(),
         schedule: name.to_owned(),
         problem,
     };
     let schedule = ScheduleName::new(name).map_err(|error| bad(error.to_string()))?;
-    Ok((schedule.clone(), raw.checked(schedule).map_err(bad)?))
+    Ok((schedule.clone(), raw.build(schedule).map_err(bad)?))
 }
 
 #[cfg(test)]

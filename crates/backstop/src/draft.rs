@@ -1,36 +1,39 @@
 //! A job being filled in.
 
-use crate::client::{Backstop, Pushed};
+use crate::client::{Backstop, PushResult};
 use crate::handler::Task;
-use backstop_core::job::TooFarAhead;
-use backstop_core::name::BadName;
-use backstop_core::payload::BadPayload;
-use backstop_core::port::{Enqueued, StoreError};
-use backstop_core::unique::{BadKey, Incomparable, Sameness, States, Unique, UniqueKey};
+use backstop_core::job::RunAtTooFar;
+use backstop_core::name::InvalidName;
+use backstop_core::payload::InvalidPayload;
+use backstop_core::port::{EnqueueOutcome, StoreError};
+use backstop_core::unique::{
+    InvalidUniqueKey, StateSet, UniqueBy, UniqueByError, UniqueConstraint, UniqueKey,
+};
 use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, State, Time, TraceContext,
+    JobId, JobState, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time,
+    TraceContext,
 };
 use serde::Serialize;
 
 /// A job that could not be pushed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadDraft {
+pub enum DraftError {
     /// A name is wrong.
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] InvalidName),
     /// The payload is wrong.
     #[error(transparent)]
-    Payload(#[from] BadPayload),
+    Payload(#[from] InvalidPayload),
     /// The unique key is wrong.
     #[error(transparent)]
-    Key(#[from] BadKey),
+    Key(#[from] InvalidUniqueKey),
     /// It is to be unique by what its payload does not have.
     #[error(transparent)]
-    Unique(#[from] Incomparable),
+    Unique(#[from] UniqueByError),
     /// It is to run too far in the future.
     #[error(transparent)]
-    TooFarAhead(#[from] TooFarAhead),
+    TooFarAhead(#[from] RunAtTooFar),
     /// The retry policy is code.
     #[error(
         "a job cannot carry a custom retry policy: it is code. Give it to the queue's settings"
@@ -44,38 +47,38 @@ pub enum BadDraft {
 /// A job being filled in. What is wrong with it is said when it is pushed.
 #[must_use = "a draft does nothing until it is pushed"]
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct JobDraft {
     backstop: Backstop,
     id: JobId,
     queue: String,
     kind: Option<String>,
-    payload: Result<Payload, BadPayload>,
+    payload: Result<Payload, InvalidPayload>,
     priority: Priority,
     run_at: Option<Time>,
     delay: Option<Span>,
     unique_key: Option<String>,
-    unique_by: Option<Sameness>,
+    unique_by: Option<UniqueBy>,
     unique_for: Option<Span>,
-    unique_states: States,
+    unique_states: StateSet,
     retry: Option<RetryPolicy>,
     trace: Option<TraceContext>,
 }
 
-impl Draft {
+impl JobDraft {
     pub(crate) fn new(backstop: Backstop, queue: &str) -> Self {
         Self {
             id: backstop.new_id(),
             backstop,
             queue: queue.to_owned(),
             kind: None,
-            payload: Ok(Payload::stored(&b"null"[..])),
+            payload: Ok(Payload::from_stored(&b"null"[..])),
             priority: Priority::default(),
             run_at: None,
             delay: None,
             unique_key: None,
             unique_by: None,
             unique_for: None,
-            unique_states: States::LIVE,
+            unique_states: StateSet::LIVE,
             retry: None,
             trace: None,
         }
@@ -101,7 +104,7 @@ impl Draft {
     /// With this value as payload.
     pub fn json<T: Serialize>(mut self, value: &T) -> Self {
         let written =
-            serde_json::to_vec(value).map_err(|error| BadPayload::NotJson(error.to_string()));
+            serde_json::to_vec(value).map_err(|error| InvalidPayload::NotJson(error.to_string()));
         self.payload = written.and_then(Payload::json);
         self
     }
@@ -152,7 +155,7 @@ impl Draft {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn unique_by(mut self, sameness: Sameness) -> Self {
+    pub fn unique_by(mut self, sameness: UniqueBy) -> Self {
         self.unique_by = Some(sameness);
         self
     }
@@ -164,8 +167,8 @@ impl Draft {
     }
 
     /// Holding its unique key in these states.
-    pub fn unique_in(mut self, states: &[State]) -> Self {
-        self.unique_states = States::of(states);
+    pub fn unique_in(mut self, states: &[JobState]) -> Self {
+        self.unique_states = StateSet::of(states);
         self
     }
 
@@ -183,12 +186,12 @@ impl Draft {
     }
 
     /// The job, checked, with its delay counted from the store's time.
-    pub async fn build(self) -> Result<NewJob, BadDraft> {
+    pub async fn build(self) -> Result<NewJob, DraftError> {
         let now = self.backstop.current_time().await;
         self.into_job(now)
     }
 
-    fn into_job(self, now: Time) -> Result<NewJob, BadDraft> {
+    fn into_job(self, now: Time) -> Result<NewJob, DraftError> {
         let kind = self
             .kind
             .map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
@@ -198,7 +201,7 @@ impl Draft {
             (None, Some(sameness)) => Some(sameness.key(&kind, &payload)?),
             (None, None) => None,
         };
-        let unique = key.map(|key| Unique {
+        let unique = key.map(|key| UniqueConstraint {
             key,
             period: self.unique_for,
             states: self.unique_states,
@@ -208,7 +211,7 @@ impl Draft {
             .as_ref()
             .is_some_and(|policy| !policy.is_stored())
         {
-            return Err(BadDraft::CustomRetry);
+            return Err(DraftError::CustomRetry);
         }
         let run_at = self.run_at.or_else(|| Some(now.after(self.delay?)));
         let job = NewJob {
@@ -227,19 +230,22 @@ impl Draft {
     }
 
     /// Pushes it. When it answers, the job is durable.
-    pub async fn push(self) -> Result<Pushed, BadDraft> {
+    pub async fn push(self) -> Result<PushResult, DraftError> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         let results = backstop.push_jobs(vec![self.build().await?]).await?;
-        pushed(id, &results)
+        push_result(id, &results)
     }
 
     /// Pushes it inside a transaction of your own; see [`Backstop::enqueue_in`].
     #[cfg(feature = "sqlite")]
-    pub fn push_in(self, transaction: &rusqlite::Transaction<'_>) -> Result<Pushed, BadDraft> {
+    pub fn push_in(
+        self,
+        transaction: &rusqlite::Transaction<'_>,
+    ) -> Result<PushResult, DraftError> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         let job = self.into_job(backstop.current_time_in(transaction)?)?;
         let results = backstop.enqueue_in(transaction, &[job])?;
-        pushed(id, &results)
+        push_result(id, &results)
     }
 
     /// Pushes it inside a transaction of your own on PostgreSQL; see
@@ -248,19 +254,19 @@ impl Draft {
     pub async fn push_in_postgres(
         self,
         transaction: &tokio_postgres::Transaction<'_>,
-    ) -> Result<Pushed, BadDraft> {
+    ) -> Result<PushResult, DraftError> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         let results = backstop
             .enqueue_in_postgres(transaction, &[self.build().await?])
             .await?;
-        pushed(id, &results)
+        push_result(id, &results)
     }
 }
 
 /// What became of the one job that was pushed.
-fn pushed(id: JobId, results: &[Enqueued]) -> Result<Pushed, BadDraft> {
+fn push_result(id: JobId, results: &[EnqueueOutcome]) -> Result<PushResult, DraftError> {
     let missing = || StoreError::corrupt("pushing a job", "no answer for it");
-    Ok(Pushed {
+    Ok(PushResult {
         id,
         result: results.first().copied().ok_or_else(missing)?,
     })

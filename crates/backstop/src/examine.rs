@@ -1,45 +1,48 @@
 //! What can be relied on: what the store says of itself, and how its clock stands to this
 //! machine's.
 
-use crate::breakers::{GuardName, GuardStatus};
+use crate::breakers::{BreakerInfo, BreakerName};
 use crate::client::Backstop;
-use crate::why::told::make_room;
-use backstop_core::breaker::Phase;
-use backstop_core::gate::Shut;
+use crate::why::render::make_room;
+use backstop_core::breaker::BreakerPhase;
+use backstop_core::gate::ShutReason;
 use backstop_core::limits::EXPIRED_COUNTED_MAX;
 use backstop_core::port::{
-    Answer, Examination, ExpiredLeases, Finding, Grade, QueueStatus, StoreError,
+    ExaminationReport, ExpiredLeases, FindingSeverity, QueueStatus, StoreError, StoreFinding,
+    StoreResult,
 };
 use backstop_core::terminal::shell_argument;
-use backstop_core::{Span, State, Time};
+use backstop_core::{JobState, Span, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Readings of the store's clock; the one that was quickest there and back is the nearest to the
 /// truth.
 const READINGS: usize = 5;
 /// A lease that expired longer ago than this was to be taken over by now.
-const EXPIRED_TOLD_AFTER: Span = Span::secs(60);
+const EXPIRED_REPORTED_AFTER: Span = Span::secs(60);
 /// From here on the clocks are apart in a way that people notice.
-const NOTICED: Span = Span::secs(1);
+const CLOCKS_APART_NOTICED: Span = Span::secs(1);
 
 impl Backstop {
     /// What the store says of itself, how far its clock is from this machine's, and which queues
     /// and kinds are in trouble. Clocks that are further apart than `lease` are a fault.
-    pub async fn examine(&self, lease: Span) -> Answer<Examination> {
+    pub async fn examine(&self, lease: Span) -> StoreResult<ExaminationReport> {
         let mut examination = self.examine_store(lease).await?;
         // A store without its shape says so itself; what is in it cannot be asked.
         if let (Ok(queues), Ok(guards)) = (
             self.store().queues(self.current_time().await).await,
             self.breakers().list().await,
         ) {
-            examination.findings.extend(of_contents(&queues, &guards));
+            examination
+                .findings
+                .extend(content_findings(&queues, &guards));
         }
         Ok(examination)
     }
 
     /// As [`Backstop::examine`], without what [`of_contents`] tells. On a store with many jobs this
     /// takes long.
-    pub async fn examine_store(&self, lease: Span) -> Answer<Examination> {
+    pub async fn examine_store(&self, lease: Span) -> StoreResult<ExaminationReport> {
         let mut examination = self.store().examine().await?;
         let mut readings = Vec::with_capacity(READINGS);
         for _ in 0..READINGS {
@@ -51,29 +54,31 @@ impl Backstop {
         examination
             .findings
             .extend(best.map(|reading| judge(reading, lease)));
-        examination.findings.extend(self.spilled().await);
+        examination.findings.extend(self.spill_finding().await);
         let now = self.current_time().await;
-        examination.findings.extend(match self.left_behind().await {
-            Ok(expired) => left_behind(expired, now),
-            Err(error) => Some(uncounted(&error)),
-        });
+        examination
+            .findings
+            .extend(match self.overdue_leases().await {
+                Ok(expired) => overdue_leases_finding(expired, now),
+                Err(error) => Some(unknown_expired_finding(&error)),
+            });
         Ok(examination)
     }
 
     /// The leases that expired so long ago that somebody should have taken over their jobs by now.
-    pub async fn left_behind(&self) -> Answer<ExpiredLeases> {
-        let before = self.current_time().await.before(EXPIRED_TOLD_AFTER);
+    pub async fn overdue_leases(&self) -> StoreResult<ExpiredLeases> {
+        let before = self.current_time().await.before(EXPIRED_REPORTED_AFTER);
         self.store().expired_leases(before).await
     }
 
     /// Dead letters that wait in the local spill for the store to take them in.
-    async fn spilled(&self) -> Option<Finding> {
+    async fn spill_finding(&self) -> Option<StoreFinding> {
         let status = match self.spill().status().await {
             Ok(status) => status,
             Err(error) => {
                 let advice = Some("look at its directory and rights".to_owned());
-                return Some(Finding {
-                    grade: Grade::Warning,
+                return Some(StoreFinding {
+                    severity: FindingSeverity::Warning,
                     what: format!("the spill cannot be read: {error}"),
                     advice,
                 });
@@ -87,8 +92,8 @@ impl Backstop {
             status.records,
             status.set_aside.len(),
         );
-        Some(Finding {
-            grade: Grade::Warning,
+        Some(StoreFinding {
+            severity: FindingSeverity::Warning,
             what: format!(
                 "{records} dead letters wait in {directory} to be taken in; {aside} files there hold lines nobody could read"
             ),
@@ -99,12 +104,12 @@ impl Backstop {
         })
     }
 
-    async fn read_clock(&self) -> Answer<Reading> {
+    async fn read_clock(&self) -> StoreResult<ClockReading> {
         let (here, started) = (wall_clock(), Instant::now());
         let store = self.store().time().await?;
         let round_trip =
             Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
-        Ok(Reading {
+        Ok(ClockReading {
             here,
             store,
             round_trip,
@@ -114,14 +119,14 @@ impl Backstop {
 
 /// Leases that nobody takes over. A live worker does it within a lease, so none runs, or something
 /// is in its way.
-fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
+fn overdue_leases_finding(expired: ExpiredLeases, now: Time) -> Option<StoreFinding> {
     let first = expired.first?;
-    Some(Finding {
-        grade: Grade::Warning,
+    Some(StoreFinding {
+        severity: FindingSeverity::Warning,
         what: format!(
             "{} expired more than {:.0} s ago, the first {:.0} s ago, and nobody took over the jobs",
-            counted(&expired),
-            EXPIRED_TOLD_AFTER.as_secs_f64(),
+            describe_expired(&expired),
+            EXPIRED_REPORTED_AFTER.as_secs_f64(),
             now.since(first).as_secs_f64()
         ),
         advice: Some(
@@ -132,7 +137,7 @@ fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
 }
 
 /// How many leases those are, in words.
-pub fn counted(expired: &ExpiredLeases) -> String {
+pub fn describe_expired(expired: &ExpiredLeases) -> String {
     match expired.count {
         1 => "1 lease".to_owned(),
         EXPIRED_COUNTED_MAX.. => format!("{EXPIRED_COUNTED_MAX} leases or more"),
@@ -141,28 +146,32 @@ pub fn counted(expired: &ExpiredLeases) -> String {
 }
 
 /// Whether jobs wait behind expired leases is not known.
-fn uncounted(error: &StoreError) -> Finding {
-    Finding {
-        grade: Grade::Warning,
+fn unknown_expired_finding(error: &StoreError) -> StoreFinding {
+    StoreFinding {
+        severity: FindingSeverity::Warning,
         what: format!("the expired leases could not be counted: {error}"),
         advice: Some("mend that first, then look again".to_owned()),
     }
 }
 
 /// Queues that are full or nearly so, and guards that keep jobs from running.
-pub fn of_contents(queues: &[QueueStatus], guards: &[GuardStatus]) -> Vec<Finding> {
-    let crowded = queues.iter().flat_map(crowded);
-    crowded
-        .chain(guards.iter().filter_map(|guard| shut(guard, queues)))
+pub fn content_findings(queues: &[QueueStatus], guards: &[BreakerInfo]) -> Vec<StoreFinding> {
+    let full_queue_findings = queues.iter().flat_map(full_queue_findings);
+    full_queue_findings
+        .chain(
+            guards
+                .iter()
+                .filter_map(|guard| closed_finding(guard, queues)),
+        )
         .collect()
 }
 
 /// Queues that are full, or nearly so.
-fn crowded(queue: &QueueStatus) -> Vec<Finding> {
+fn full_queue_findings(queue: &QueueStatus) -> Vec<StoreFinding> {
     let (name, live, dead) = (
         &queue.name,
         queue.counts.live(),
-        queue.counts.of(State::Dead),
+        queue.counts.of(JobState::Dead),
     );
     let mut findings = Vec::new();
     if let Some(max) = queue
@@ -170,9 +179,9 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
         .max_size
         .filter(|_| queue.bounds.is_under_pressure(live))
     {
-        findings.push(Finding {
+        findings.push(StoreFinding {
             // What a full queue does is what it was configured to do: nothing falls short.
-            grade: Grade::Warning,
+            severity: FindingSeverity::Warning,
             what: format!(
                 "queue {name} holds {live} of at most {max} live jobs; then {}",
                 queue.bounds.overflow
@@ -181,8 +190,8 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
         });
     }
     if dead >= queue.bounds.dead_max {
-        findings.push(Finding {
-            grade: Grade::Bad,
+        findings.push(StoreFinding {
+            severity: FindingSeverity::Bad,
             what: format!(
                 "queue {name} has {dead} dead letters of at most {}: kinds that die stop",
                 queue.bounds.dead_max
@@ -198,16 +207,16 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
 /// Whether a breaker or a gate keeps jobs back, and somebody should know. A half-open one waits for
 /// a job to try; where its queue has none, nobody is kept waiting, and it would be told for as long
 /// as nobody pushes.
-pub fn keeps_back(guard: &GuardStatus, queues: &[QueueStatus]) -> bool {
+pub fn blocks_jobs(guard: &BreakerInfo, queues: &[QueueStatus]) -> bool {
     match guard.status.state {
-        Phase::Closed => false,
-        Phase::Open => true,
-        Phase::HalfOpen => live_behind(guard, queues) > 0,
+        BreakerPhase::Closed => false,
+        BreakerPhase::Open => true,
+        BreakerPhase::HalfOpen => live_behind(guard, queues) > 0,
     }
 }
 
 /// The live jobs of the queue that it stands before.
-fn live_behind(guard: &GuardStatus, queues: &[QueueStatus]) -> u64 {
+fn live_behind(guard: &BreakerInfo, queues: &[QueueStatus]) -> u64 {
     queues
         .iter()
         .find(|queue| queue.name == *guard.name.queue())
@@ -215,8 +224,8 @@ fn live_behind(guard: &GuardStatus, queues: &[QueueStatus]) -> u64 {
 }
 
 /// A breaker or a gate that keeps jobs from running.
-fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
-    if !keeps_back(guard, queues) {
+fn closed_finding(guard: &BreakerInfo, queues: &[QueueStatus]) -> Option<StoreFinding> {
+    if !blocks_jobs(guard, queues) {
         return None;
     }
     let waiting = live_behind(guard, queues);
@@ -226,19 +235,19 @@ fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
         .last()
         .map_or_else(String::new, |event| format!(": {}", event.why));
     let what = match (&guard.name, guard.shut) {
-        (GuardName::Gate(..), _) => format!("the gate of kind {} is shut{why}", guard.name),
-        (GuardName::Breaker(queue), _) => {
+        (BreakerName::Gate(..), _) => format!("the gate of kind {} is shut{why}", guard.name),
+        (BreakerName::Breaker(queue), _) => {
             format!(
                 "the breaker of queue {queue} is {}{why}",
                 guard.status.state
             )
         }
     };
-    Some(Finding {
-        grade: Grade::Warning,
+    Some(StoreFinding {
+        severity: FindingSeverity::Warning,
         what: format!("{what}; its queue holds {waiting} live jobs"),
         advice: Some(match guard.shut {
-            Some(Shut::Full) => make_room(guard.name.queue()),
+            Some(ShutReason::Full) => make_room(guard.name.queue()),
             _ => format!(
                 "look at its cause with backstop dead groups, then backstop breaker reset {}",
                 shell_argument(&guard.name.to_string())
@@ -256,7 +265,7 @@ fn wall_clock() -> Time {
 
 /// The store's clock, read once.
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     /// This machine's clock when the question went out.
     here: Time,
     /// What the store answered.
@@ -267,7 +276,7 @@ struct Reading {
 
 /// The store read its clock half the round trip after the question went out, give or take the other
 /// half.
-fn judge(reading: Reading, lease: Span) -> Finding {
+fn judge(reading: ClockReading, lease: Span) -> StoreFinding {
     let half = Span::micros(reading.round_trip.as_micros() / 2);
     let here = reading.here.after(half);
     let (apart, side) = if reading.store >= here {
@@ -281,21 +290,21 @@ fn judge(reading: Reading, lease: Span) -> Finding {
     );
     let (grade, advice) = match apart {
         apart if apart > lease => (
-            Grade::Bad,
+            FindingSeverity::Bad,
             Some(
                 "set one of them right: they are further apart than a lease, and times of one mislead on the other",
             ),
         ),
-        apart if apart > NOTICED => (
-            Grade::Warning,
+        apart if apart > CLOCKS_APART_NOTICED => (
+            FindingSeverity::Warning,
             Some(
                 "keep both machines on network time: jobs go by the store's clock, your logs by this one",
             ),
         ),
-        _ => (Grade::Good, None),
+        _ => (FindingSeverity::Good, None),
     };
-    Finding {
-        grade,
+    StoreFinding {
+        severity: grade,
         what,
         advice: advice.map(str::to_owned),
     }
@@ -304,30 +313,30 @@ fn judge(reading: Reading, lease: Span) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop_core::Bounds;
-    use backstop_core::breaker::{Admission, BreakerSettings, BreakerStatus};
-    use backstop_core::plan::Want;
-    use backstop_core::port::{Claim, Counts, Gate, Seize, Totals};
+    use backstop_core::QueueBounds;
+    use backstop_core::breaker::{BreakerAdmission, BreakerSettings, BreakerStatus};
+    use backstop_core::plan::QueueQuota;
+    use backstop_core::port::{Claim, QueueState, QueueTotals, SeizeRequest, StateCounts};
     use backstop_core::{JobId, Kind, LeaseNumber, NewJob, Payload, WorkerName};
 
     /// A store whose clock was read `store` ms after ours, in a round trip of `round_trip` ms.
-    fn check(store_ms: i64, round_trip_ms: i64, grade: Grade, said: &str) {
+    fn check(store_ms: i64, round_trip_ms: i64, grade: FindingSeverity, said: &str) {
         let here = Time::from_millis(1_000_000);
         let store = Time::from_millis(1_000_000 + store_ms);
         let finding = judge(
-            Reading {
+            ClockReading {
                 here,
                 store,
                 round_trip: Span::millis(round_trip_ms),
             },
             Span::secs(15),
         );
-        assert_eq!(finding.grade, grade, "{finding:?}");
+        assert_eq!(finding.severity, grade, "{finding:?}");
         assert!(
             finding.what.contains(said),
             "{said:?} is missing in {finding:?}"
         );
-        assert_eq!(finding.advice.is_some(), grade != Grade::Good);
+        assert_eq!(finding.advice.is_some(), grade != FindingSeverity::Good);
     }
 
     #[test]
@@ -335,21 +344,21 @@ mod tests {
         check(
             50,
             100,
-            Grade::Good,
+            FindingSeverity::Good,
             "0.0 ms ahead of this machine's, give or take 50.0 ms",
         );
-        check(3, 2, Grade::Good, "2.0 ms ahead");
-        check(-9, 2, Grade::Good, "10.0 ms behind");
+        check(3, 2, FindingSeverity::Good, "2.0 ms ahead");
+        check(-9, 2, FindingSeverity::Good, "10.0 ms behind");
     }
 
     #[test]
     fn a_second_is_noticed_and_a_lease_is_too_much() {
-        check(1_000, 0, Grade::Good, "ahead");
-        check(1_001, 0, Grade::Warning, "ahead");
-        check(-1_001, 0, Grade::Warning, "behind");
-        check(15_000, 0, Grade::Warning, "ahead");
-        check(15_001, 0, Grade::Bad, "15001.0 ms ahead");
-        check(-15_001, 0, Grade::Bad, "behind");
+        check(1_000, 0, FindingSeverity::Good, "ahead");
+        check(1_001, 0, FindingSeverity::Warning, "ahead");
+        check(-1_001, 0, FindingSeverity::Warning, "behind");
+        check(15_000, 0, FindingSeverity::Warning, "ahead");
+        check(15_001, 0, FindingSeverity::Bad, "15001.0 ms ahead");
+        check(-15_001, 0, FindingSeverity::Bad, "behind");
     }
 
     #[tokio::test]
@@ -371,7 +380,7 @@ mod tests {
         let now = backstop.now();
         for (number, ended) in [(1, 90), (2, 50)] {
             let until = now.before(Span::secs(ended));
-            let wants = vec![Want {
+            let wants = vec![QueueQuota {
                 queue: "q".parse().unwrap(),
                 max: 1,
             }];
@@ -401,7 +410,7 @@ mod tests {
         let [warning] = &warnings().await[..] else {
             panic!("one lease of the two")
         };
-        assert_eq!(warning.grade, Grade::Warning);
+        assert_eq!(warning.severity, FindingSeverity::Warning);
         assert!(
             warning
                 .what
@@ -409,7 +418,7 @@ mod tests {
             "{warning:?}"
         );
         let (number, worker) = (LeaseNumber::draw(3), WorkerName::new("rescuer"));
-        let seize = Seize {
+        let seize = SeizeRequest {
             number,
             worker,
             until: now.after(Span::secs(15)),
@@ -424,7 +433,7 @@ mod tests {
     }
 
     fn job(id: &str) -> NewJob {
-        let payload = Payload::stored(b"1".to_vec());
+        let payload = Payload::from_stored(b"1".to_vec());
         NewJob::new(
             JobId::named(id),
             "q".parse().unwrap(),
@@ -433,7 +442,7 @@ mod tests {
         )
     }
 
-    fn guard(name: &str, state: Phase) -> GuardStatus {
+    fn guard(name: &str, state: BreakerPhase) -> BreakerInfo {
         let status = BreakerStatus {
             state,
             failure_count: 5,
@@ -445,42 +454,42 @@ mod tests {
             next_probe_at: None,
             events: Vec::new(),
         };
-        GuardStatus {
+        BreakerInfo {
             name: name.parse().unwrap(),
             shut: None,
             deaths: None,
             settings: BreakerSettings::default(),
             status,
-            admission: Admission::Not { until: None },
+            admission: BreakerAdmission::Blocked { until: None },
         }
     }
 
     /// Queue `q` with so many live jobs.
     fn queues(live: u64, max_size: Option<u64>) -> Vec<QueueStatus> {
-        let mut counts = Counts::default();
-        *counts.of_mut(State::Ready) = live;
+        let mut counts = StateCounts::default();
+        *counts.of_mut(JobState::Ready) = live;
         vec![QueueStatus {
             name: "q".parse().unwrap(),
-            gate: Gate::Open,
+            state: QueueState::Active,
             counts,
-            totals: Totals::default(),
+            totals: QueueTotals::default(),
             next_ready: None,
-            bounds: Bounds {
+            bounds: QueueBounds {
                 max_size,
-                ..Bounds::default()
+                ..QueueBounds::default()
             },
         }]
     }
 
     #[test]
     fn a_queue_at_its_bound_is_a_warning() {
-        let found = |live| of_contents(&queues(live, Some(10)), &[]);
+        let found = |live| content_findings(&queues(live, Some(10)), &[]);
         assert!(found(1).is_empty());
         for live in [10, 11] {
             let [finding] = &found(live)[..] else {
                 panic!("{live}")
             };
-            assert_eq!(finding.grade, Grade::Warning, "{finding:?}");
+            assert_eq!(finding.severity, FindingSeverity::Warning, "{finding:?}");
             assert!(
                 finding
                     .what
@@ -494,21 +503,21 @@ mod tests {
     fn a_half_open_guard_is_told_only_while_jobs_wait_behind_it() {
         for name in ["q", "q/kind"] {
             for (state, live, is_told) in [
-                (Phase::Closed, 1, false),
-                (Phase::Open, 0, true),
-                (Phase::Open, 1, true),
-                (Phase::HalfOpen, 0, false),
-                (Phase::HalfOpen, 1, true),
+                (BreakerPhase::Closed, 1, false),
+                (BreakerPhase::Open, 0, true),
+                (BreakerPhase::Open, 1, true),
+                (BreakerPhase::HalfOpen, 0, false),
+                (BreakerPhase::HalfOpen, 1, true),
             ] {
                 let guard = guard(name, state);
                 let (queues, guards) = (queues(live, None), [guard]);
                 assert_eq!(
-                    keeps_back(&guards[0], &queues),
+                    blocks_jobs(&guards[0], &queues),
                     is_told,
                     "{name}: {state:?}, {live} live"
                 );
                 assert_eq!(
-                    !of_contents(&queues, &guards).is_empty(),
+                    !content_findings(&queues, &guards).is_empty(),
                     is_told,
                     "{name}: {state:?}, {live} live"
                 );

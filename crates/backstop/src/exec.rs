@@ -8,26 +8,26 @@
 //! | exits otherwise, is killed | failed; the end of its stderr is the error |
 //! | cannot be started | released: nothing is wrong with the job, and the attempt is not spent. A line of a shell can always be started: what the shell does not find is an exit 127 |
 
-mod absent;
 mod find;
 mod group;
+mod start_failure;
 mod tail;
 
 use crate::config::{ENV_STORE, ENV_TOKEN};
 use crate::handler::{Handler, Run};
-use absent::Absence;
 use async_trait::async_trait;
 use backstop_core::Span;
-use backstop_core::failure::{Cause, ErrorReport};
-use backstop_core::verdict::{Advice, Ending};
-pub use find::BadExec;
-use group::Group;
+use backstop_core::failure::{ErrorReport, FailureCause};
+use backstop_core::verdict::{FailureAdvice, RunEnding};
+pub use find::InvalidExec;
+use group::ProcessGroup;
+use start_failure::StartFailureLog;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tail::Tail;
+use tail::OutputTail;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStderr, ChildStdin, Command};
 
@@ -50,7 +50,7 @@ pub struct Exec {
     program: OsString,
     args: Vec<OsString>,
     stdout: ExecOutput,
-    absence: Absence,
+    start_failures: StartFailureLog,
 }
 
 /// Where what a command writes to its stdout goes.
@@ -74,7 +74,7 @@ impl Exec {
             program: program.into(),
             args,
             stdout: ExecOutput::default(),
-            absence: Absence::default(),
+            start_failures: StartFailureLog::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Exec {
     }
 
     /// Whether its program is there and can be started, as far as can be told without starting it.
-    pub fn check(&self) -> Result<(), BadExec> {
+    pub fn check(&self) -> Result<(), InvalidExec> {
         find::check(&self.program, std::env::var_os("PATH").as_deref())?;
         match self.args.as_slice() {
             [flag, line, ..] if self.program == "sh" && flag == "-c" => find::check_line(line),
@@ -132,23 +132,26 @@ impl Exec {
 
 #[async_trait]
 impl Handler for Exec {
-    async fn run(&self, run: Run) -> Ending {
+    async fn run(&self, run: Run) -> RunEnding {
         let mut child = match self.command(&run).spawn() {
             Ok(child) => child,
-            Err(error) if absent::is_the_jobs_doing(&error) => {
+            Err(error) if start_failure::is_the_jobs_doing(&error) => {
                 return not_run(&self.program, &error);
             }
-            Err(error) => return self.absence.ending(&run, &self.program, &error),
+            Err(error) => return self.start_failures.ending(&run, &self.program, &error),
         };
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-        let mut group = Group::led_by(child);
-        let mut tail = Tail::default();
+        let mut group = ProcessGroup::led_by(child);
+        let mut tail = OutputTail::default();
         let talk = async {
-            tokio::join!(feed(stdin, run.payload()), listen(stderr, &mut tail));
+            tokio::join!(
+                write_stdin(stdin, run.payload()),
+                read_stderr(stderr, &mut tail)
+            );
         };
         let status = tokio::select! {
             biased;
-            status = attend(&mut group, talk) => Some(status),
+            status = wait_for_exit(&mut group, talk) => Some(status),
             () = run.cancelled() => None,
         };
         match status {
@@ -158,20 +161,23 @@ impl Handler for Exec {
             // work undone.
             None => {
                 group.end().await;
-                Ending::Released(Span::ZERO)
+                RunEnding::Released(Span::ZERO)
             }
         }
     }
 }
 
 /// Talks with the command until it ends.
-async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> io::Result<ExitStatus> {
+async fn wait_for_exit(
+    group: &mut ProcessGroup,
+    talk: impl Future<Output = ()>,
+) -> io::Result<ExitStatus> {
     tokio::pin!(talk);
     let mut is_talking = true;
     let status = loop {
         tokio::select! {
             biased;
-            status = group.ended() => break status,
+            status = group.wait() => break status,
             // Closed pipes are no answer; the exit code is.
             () = &mut talk, if is_talking => is_talking = false,
         }
@@ -183,23 +189,23 @@ async fn attend(group: &mut Group, talk: impl Future<Output = ()>) -> io::Result
 }
 
 /// Writes the payload. A command that does not care to read all of it may still succeed.
-async fn feed(stdin: Option<ChildStdin>, payload: &[u8]) {
+async fn write_stdin(stdin: Option<ChildStdin>, payload: &[u8]) {
     let Some(mut stdin) = stdin else { return };
     if let Err(error) = stdin.write_all(payload).await {
         tracing::debug!(%error, "the command did not read all of its payload");
     }
 }
 
-async fn listen(stderr: Option<ChildStderr>, tail: &mut Tail) {
+async fn read_stderr(stderr: Option<ChildStderr>, tail: &mut OutputTail) {
     let Some(stderr) = stderr else { return };
     if let Err(error) = tail.read(stderr).await {
         tracing::debug!(%error, "the command's stderr could not be read to its end");
     }
 }
 
-fn ending(status: ExitStatus, tail: &Tail) -> Ending {
-    let failed = |advice, error_type: String, plainly: String| Ending::Failed {
-        cause: Cause::Failed,
+fn ending(status: ExitStatus, tail: &OutputTail) -> RunEnding {
+    let failed = |advice, error_type: String, plainly: String| RunEnding::Failed {
+        cause: FailureCause::Failed,
         error: ErrorReport {
             error_type: Some(error_type),
             stack_trace: (!tail.text().is_empty()).then(|| tail.text()),
@@ -209,13 +215,13 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
         progressed: false,
     };
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ending::Done,
-        (Some(EXIT_RELEASED), _) => Ending::Released(RELEASED_WAIT),
+        (Some(0), _) => RunEnding::Done,
+        (Some(EXIT_RELEASED), _) => RunEnding::Released(RELEASED_WAIT),
         (Some(code), _) => {
             let advice = if code == EXIT_DEAD {
-                Advice::Dead
+                FailureAdvice::Dead
             } else {
-                Advice::Retry
+                FailureAdvice::Retry
             };
             failed(
                 advice,
@@ -224,12 +230,12 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
             )
         }
         (None, Some(signal)) => failed(
-            Advice::Retry,
+            FailureAdvice::Retry,
             format!("Signal {signal}"),
             format!("killed by signal {signal}"),
         ),
         (None, None) => failed(
-            Advice::Retry,
+            FailureAdvice::Retry,
             "Exit".to_owned(),
             format!("ended with {status}"),
         ),
@@ -237,9 +243,9 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
 }
 
 /// What the system said about this run alone.
-fn not_run(program: &OsStr, error: &io::Error) -> Ending {
+fn not_run(program: &OsStr, error: &io::Error) -> RunEnding {
     let message = format!("{} could not be run: {error}", program.to_string_lossy());
-    Ending::failed(ErrorReport {
+    RunEnding::failed(ErrorReport {
         error_type: Some("NotRun".to_owned()),
         ..ErrorReport::message(message)
     })

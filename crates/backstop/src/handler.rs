@@ -1,9 +1,9 @@
 //! Handlers: what runs a job, and how it says what came of it.
 
 use async_trait::async_trait;
-use backstop_core::failure::{Cause, ErrorReport};
-use backstop_core::verdict::{Advice, Ending};
-use backstop_core::{JobId, Kind, Lease, Leased, QueueName, Span, Time, TraceContext};
+use backstop_core::failure::{ErrorReport, FailureCause};
+use backstop_core::verdict::{FailureAdvice, RunEnding};
+use backstop_core::{JobId, Kind, Lease, LeasedRun, QueueName, Span, Time, TraceContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId, type_name};
@@ -28,14 +28,14 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 pub trait Handler: Send + Sync + 'static {
     /// Runs one job to its end. May be dropped at any await: when the job times out, when its lease
     /// is lost, or when a shutdown is forced.
-    async fn run(&self, run: Run) -> Ending;
+    async fn run(&self, run: Run) -> RunEnding;
 }
 
 /// Values handlers share, by type.
 #[derive(Clone, Default)]
-pub(crate) struct States(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct HandlerStates(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-impl States {
+impl HandlerStates {
     pub(crate) fn with<T: Any + Send + Sync>(self, value: T) -> Self {
         let mut map = HashMap::clone(&self.0);
         map.insert(TypeId::of::<T>(), Arc::new(value));
@@ -46,8 +46,8 @@ impl States {
 /// One run of one job.
 #[derive(Clone)]
 pub struct Run {
-    leased: Arc<Leased>,
-    states: States,
+    leased: Arc<LeasedRun>,
+    states: HandlerStates,
     cancel: CancellationToken,
     progressed: Arc<AtomicBool>,
     /// Its place in a trace.
@@ -55,8 +55,12 @@ pub struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(leased: Arc<Leased>, states: States, cancel: CancellationToken) -> Self {
-        let trace = leased.terms.trace();
+    pub(crate) fn new(
+        leased: Arc<LeasedRun>,
+        states: HandlerStates,
+        cancel: CancellationToken,
+    ) -> Self {
+        let trace = leased.options.trace();
         Self {
             leased,
             states,
@@ -67,7 +71,7 @@ impl Run {
     }
 
     /// At this place in a trace.
-    pub(crate) fn at(self, trace: Option<TraceContext>) -> Self {
+    pub(crate) fn with_trace(self, trace: Option<TraceContext>) -> Self {
         Self { trace, ..self }
     }
 
@@ -126,7 +130,7 @@ impl Run {
     }
 
     /// What the worker was given with [`crate::WorkerBuilder::state`].
-    pub fn state<T: Any + Send + Sync>(&self) -> Result<&T, Fail> {
+    pub fn state<T: Any + Send + Sync>(&self) -> Result<&T, RunError> {
         let found = self
             .states
             .0
@@ -134,7 +138,7 @@ impl Run {
             .and_then(|value| value.downcast_ref());
         found.ok_or_else(|| {
             let name = type_name::<T>();
-            Fail::retry(format!(
+            RunError::retry(format!(
                 "the worker has no state of type {name}; give it one with `.state(…)`"
             ))
         })
@@ -161,46 +165,52 @@ impl fmt::Debug for Run {
 
 /// Why a run did not end as done. Any error turns into one that is tried again, so `?` works.
 #[derive(Debug, Clone)]
-pub struct Fail(Box<Ending>);
+pub struct RunError(Box<RunEnding>);
 
-impl Fail {
+impl RunError {
     /// Try again, as the policy says.
     pub fn retry(error: impl fmt::Display) -> Self {
-        Self::with_advice(ErrorReport::message(error.to_string()), Advice::Retry)
+        Self::with_advice(
+            ErrorReport::message(error.to_string()),
+            FailureAdvice::Retry,
+        )
     }
 
     /// Try again after this long.
     pub fn retry_after(wait: Span, error: impl fmt::Display) -> Self {
         Self::with_advice(
             ErrorReport::message(error.to_string()),
-            Advice::RetryAfter(wait),
+            FailureAdvice::RetryAfter(wait),
         )
     }
 
     /// No other try can help: to the dead letters at once.
     pub fn dead(error: impl fmt::Display) -> Self {
-        Self::with_advice(ErrorReport::message(error.to_string()), Advice::Dead)
+        Self::with_advice(ErrorReport::message(error.to_string()), FailureAdvice::Dead)
     }
 
     /// Not worth keeping: cancelled, with the error on record.
     pub fn discard(error: impl fmt::Display) -> Self {
-        Self::with_advice(ErrorReport::message(error.to_string()), Advice::Discard)
+        Self::with_advice(
+            ErrorReport::message(error.to_string()),
+            FailureAdvice::Discard,
+        )
     }
 
     /// Nothing went wrong; come again after this long. Costs no attempt.
     pub fn snooze(wait: Span) -> Self {
-        Self(Box::new(Ending::Snoozed(wait)))
+        Self(Box::new(RunEnding::Snoozed(wait)))
     }
 
     /// The work is no longer wanted.
     pub fn cancel(why: impl fmt::Display) -> Self {
-        Self(Box::new(Ending::Cancelled(why.to_string())))
+        Self(Box::new(RunEnding::Cancelled(why.to_string())))
     }
 
     /// A failure with all that is known about it.
-    pub fn with_advice(error: ErrorReport, advice: Advice) -> Self {
-        Self(Box::new(Ending::Failed {
-            cause: Cause::Failed,
+    pub fn with_advice(error: ErrorReport, advice: FailureAdvice) -> Self {
+        Self(Box::new(RunEnding::Failed {
+            cause: FailureCause::Failed,
             error,
             advice,
             progressed: false,
@@ -208,19 +218,19 @@ impl Fail {
     }
 
     /// The ending it stands for.
-    pub fn into_ending(self) -> Ending {
+    pub fn into_ending(self) -> RunEnding {
         *self.0
     }
 }
 
-impl Fail {
+impl RunError {
     /// Of a run that did not end as done.
-    pub(crate) fn ended(ending: Ending) -> Self {
+    pub(crate) fn from_ending(ending: RunEnding) -> Self {
         Self(Box::new(ending))
     }
 }
 
-impl<E: std::error::Error> From<E> for Fail {
+impl<E: std::error::Error> From<E> for RunError {
     fn from(error: E) -> Self {
         let mut chain = Vec::new();
         let mut source = error.source();
@@ -233,17 +243,17 @@ impl<E: std::error::Error> From<E> for Fail {
             stack_trace: (!chain.is_empty()).then(|| chain.join("\n")),
             ..ErrorReport::message(error.to_string())
         };
-        Self::with_advice(report, Advice::Retry)
+        Self::with_advice(report, FailureAdvice::Retry)
     }
 }
 
 /// A closure over a task.
-pub(crate) struct Typed<T, F> {
+pub(crate) struct TaskHandler<T, F> {
     function: F,
     task: PhantomData<fn(T)>,
 }
 
-impl<T, F> Typed<T, F> {
+impl<T, F> TaskHandler<T, F> {
     pub(crate) const fn new(function: F) -> Self {
         Self {
             function,
@@ -253,19 +263,19 @@ impl<T, F> Typed<T, F> {
 }
 
 #[async_trait]
-impl<T, F, Fut> Handler for Typed<T, F>
+impl<T, F, Fut> Handler for TaskHandler<T, F>
 where
     T: Task,
     F: Fn(T, Run) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Fail>> + Send,
+    Fut: Future<Output = Result<(), RunError>> + Send,
 {
-    async fn run(&self, run: Run) -> Ending {
+    async fn run(&self, run: Run) -> RunEnding {
         let task = match serde_json::from_slice::<T>(run.payload()) {
             Ok(task) => task,
-            Err(error) => return unreadable::<T>(&error),
+            Err(error) => return unreadable_payload::<T>(&error),
         };
         match (self.function)(task, run).await {
-            Ok(()) => Ending::Done,
+            Ok(()) => RunEnding::Done,
             Err(fail) => fail.into_ending(),
         }
     }
@@ -273,7 +283,7 @@ where
 
 /// The same bytes will not read better the next time; once the type is mended, the dead letter can
 /// be requeued.
-fn unreadable<T>(error: &serde_json::Error) -> Ending {
+fn unreadable_payload<T>(error: &serde_json::Error) -> RunEnding {
     let report = ErrorReport {
         error_type: Some("UnreadablePayload".to_owned()),
         ..ErrorReport::message(format!(
@@ -281,21 +291,21 @@ fn unreadable<T>(error: &serde_json::Error) -> Ending {
             type_name::<T>()
         ))
     };
-    Fail::with_advice(report, Advice::Dead).into_ending()
+    RunError::with_advice(report, FailureAdvice::Dead).into_ending()
 }
 
 /// A closure over the raw run.
-pub(crate) struct Raw<F>(pub(crate) F);
+pub(crate) struct RawRunHandler<F>(pub(crate) F);
 
 #[async_trait]
-impl<F, Fut> Handler for Raw<F>
+impl<F, Fut> Handler for RawRunHandler<F>
 where
     F: Fn(Run) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Fail>> + Send,
+    Fut: Future<Output = Result<(), RunError>> + Send,
 {
-    async fn run(&self, run: Run) -> Ending {
+    async fn run(&self, run: Run) -> RunEnding {
         match (self.0)(run).await {
-            Ok(()) => Ending::Done,
+            Ok(()) => RunEnding::Done,
             Err(fail) => fail.into_ending(),
         }
     }

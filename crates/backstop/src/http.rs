@@ -11,32 +11,32 @@
 //! Knows nothing of policies: how long a job waits without a `Retry-After` is decided where every
 //! retry is.
 
-mod answer;
-mod dial;
+mod connection;
 mod network;
+mod response;
 mod target;
 
 use crate::handler::{Handler, Run};
-use answer::{Meaning, classify};
 use async_trait::async_trait;
-use backstop_core::failure::{Cause, ErrorReport};
+use backstop_core::failure::{ErrorReport, FailureCause};
 use backstop_core::limits::RESPONSE_CHARS_MAX;
-use backstop_core::verdict::{Advice, Ending};
+use backstop_core::verdict::{FailureAdvice, RunEnding};
 use backstop_core::{Span, Time};
-pub use network::{Network, NotANetwork};
+pub use network::{InvalidNetwork, IpNetwork};
 use reqwest::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use response::{ResponseOutcome, classify};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use target::Target;
+use target::TargetUrl;
 use tokio::time::{Instant, timeout_at};
 
 /// How long a service may take where nobody said how long: a run without an end would hold its
 /// place for ever.
-const TIMEOUT_USUAL: Span = Span::secs(30);
+const TIMEOUT_DEFAULT: Span = Span::secs(30);
 /// How long the body of a refusal is waited for. The status has decided by then; the body only
 /// explains it.
 const BODY_WAIT: Duration = Duration::from_secs(5);
@@ -52,24 +52,24 @@ const BODY_BYTES_MAX: usize = 4 * RESPONSE_CHARS_MAX + 1;
 /// the environment are not used.
 #[derive(Clone, Debug)]
 pub struct Http {
-    target: Target,
+    target: TargetUrl,
     timeout: Span,
-    places: Places,
+    networks: AllowedNetworks,
     ca: Option<PathBuf>,
 }
 
 /// Where a service may be.
 #[derive(Clone, Debug, Default)]
-struct Places {
-    link_local: LinkLocal,
+struct AllowedNetworks {
+    link_local: LinkLocalPolicy,
     /// In these networks only; anywhere if there are none.
-    allow: Arc<[Network]>,
+    allow: Arc<[IpNetwork]>,
 }
 
 /// Whether a service may be at a link-local address, which is where clouds hand out the credentials
 /// of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LinkLocal {
+pub enum LinkLocalPolicy {
     /// It is not called there, whatever its name resolves to.
     #[default]
     Refused,
@@ -80,7 +80,7 @@ pub enum LinkLocal {
 /// A web service that cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadHttp {
+pub enum InvalidHttp {
     /// The text is no address. It is not repeated: it may hold a password.
     #[error("this is not an address ({0}); write one such as http://127.0.0.1:9000/detect")]
     NotAnAddress(String),
@@ -112,12 +112,12 @@ pub enum BadHttp {
 
 impl Http {
     /// The service at an `http://` or `https://` address.
-    pub fn new(address: &str) -> Result<Self, BadHttp> {
-        let target = Target::parse(address)?;
+    pub fn new(address: &str) -> Result<Self, InvalidHttp> {
+        let target = TargetUrl::parse(address)?;
         Ok(Self {
             target,
-            timeout: TIMEOUT_USUAL,
-            places: Places::default(),
+            timeout: TIMEOUT_DEFAULT,
+            networks: AllowedNetworks::default(),
             ca: None,
         })
     }
@@ -131,16 +131,16 @@ impl Http {
 
     /// With link-local addresses allowed or refused.
     #[must_use]
-    pub fn link_local(mut self, link_local: LinkLocal) -> Self {
-        self.places.link_local = link_local;
+    pub fn link_local(mut self, link_local: LinkLocalPolicy) -> Self {
+        self.networks.link_local = link_local;
         self
     }
 
     /// In these networks only: whatever its name resolves to, no other address is called. None of
     /// them means anywhere. An address that is link-local must be allowed as such beside.
     #[must_use]
-    pub fn allow(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
-        self.places.allow = networks.into_iter().collect();
+    pub fn allow(mut self, networks: impl IntoIterator<Item = IpNetwork>) -> Self {
+        self.networks.allow = networks.into_iter().collect();
         self
     }
 
@@ -152,31 +152,35 @@ impl Http {
     }
 
     /// Whether it can be called, as far as its description tells: reads no file, resolves no name.
-    pub fn check(&self) -> Result<(), BadHttp> {
+    pub fn check(&self) -> Result<(), InvalidHttp> {
         if self.ca.is_some() && !self.target.is_tls() {
-            return Err(BadHttp::CaWithoutTls);
+            return Err(InvalidHttp::CaWithoutTls);
         }
         // No resolver is asked about an address that is already a number, so it is judged here.
-        match self.target.ip().and_then(|ip| self.places.judge(ip).err()) {
-            Some(dial::Forbidden::LinkLocal(ip)) => Err(BadHttp::LinkLocal(ip)),
-            Some(dial::Forbidden::NotAllowed(ip)) => Err(BadHttp::NotAllowed(ip)),
+        match self
+            .target
+            .ip()
+            .and_then(|ip| self.networks.check_address(ip).err())
+        {
+            Some(connection::ForbiddenAddress::LinkLocal(ip)) => Err(InvalidHttp::LinkLocal(ip)),
+            Some(connection::ForbiddenAddress::NotAllowed(ip)) => Err(InvalidHttp::NotAllowed(ip)),
             None => Ok(()),
         }
     }
 
     /// The handler, with a pool of connections of its own.
-    pub fn handler(&self) -> Result<HttpHandler, BadHttp> {
-        self.handler_with(dial::system())
+    pub fn handler(&self) -> Result<HttpHandler, InvalidHttp> {
+        self.handler_with(connection::system())
     }
 
-    fn handler_with(&self, names: dial::Names) -> Result<HttpHandler, BadHttp> {
+    fn handler_with(&self, names: connection::NameResolver) -> Result<HttpHandler, InvalidHttp> {
         self.check()?;
         let roots = match (&self.ca, self.target.is_tls()) {
-            (Some(file), _) => dial::Roots::File(file),
-            (None, true) => dial::Roots::Machine,
-            (None, false) => dial::Roots::None,
+            (Some(file), _) => connection::TrustedRoots::File(file),
+            (None, true) => connection::TrustedRoots::Machine,
+            (None, false) => connection::TrustedRoots::None,
         };
-        let client = dial::client(names, self.places.clone(), roots)?;
+        let client = connection::client(names, self.networks.clone(), roots)?;
         Ok(HttpHandler {
             client,
             target: self.target.clone(),
@@ -189,7 +193,7 @@ impl Http {
 #[derive(Clone)]
 pub struct HttpHandler {
     client: Client,
-    target: Target,
+    target: TargetUrl,
     timeout: Span,
 }
 
@@ -210,24 +214,24 @@ impl fmt::Debug for HttpHandler {
 
 #[async_trait]
 impl Handler for HttpHandler {
-    async fn run(&self, run: Run) -> Ending {
+    async fn run(&self, run: Run) -> RunEnding {
         tokio::select! {
             biased;
             ending = self.call(&run) => ending,
             // What the service makes of the broken connection is unknown; its next call carries the
             // same key.
-            () = run.cancelled() => Ending::Released(Span::ZERO),
+            () = run.cancelled() => RunEnding::Released(Span::ZERO),
         }
     }
 }
 
 impl HttpHandler {
-    async fn call(&self, run: &Run) -> Ending {
+    async fn call(&self, run: &Run) -> RunEnding {
         let deadline = Instant::now() + self.timeout.into();
         let response = match timeout_at(deadline, self.request(run).send()).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return self.unanswered(&dial::Trouble::of(error)),
-            Err(_) => return self.too_slow(),
+            Ok(Err(error)) => return self.call_error_ending(&connection::HttpCallError::of(error)),
+            Err(_) => return self.timeout_ending(),
         };
         let retry_after = response
             .headers()
@@ -235,8 +239,8 @@ impl HttpHandler {
             .and_then(|value| value.to_str().ok());
         match classify(response.status().as_u16(), retry_after, now()) {
             // Its body is left unread: no word in it can make the work undone.
-            Meaning::Done => Ending::Done,
-            Meaning::Failed(advice) => self.refused(response, advice, deadline).await,
+            ResponseOutcome::Done => RunEnding::Done,
+            ResponseOutcome::Failed(advice) => self.error_ending(response, advice, deadline).await,
         }
     }
 
@@ -258,22 +262,27 @@ impl HttpHandler {
         }
     }
 
-    async fn refused(&self, response: Response, advice: Advice, deadline: Instant) -> Ending {
+    async fn error_ending(
+        &self,
+        response: Response,
+        advice: FailureAdvice,
+        deadline: Instant,
+    ) -> RunEnding {
         let status = response.status();
         let message = format!(
             "{} answered {status}{}",
             self.target,
-            self.elsewhere(&response)
+            self.describe_redirect(&response)
         );
-        let body = beginning(response, deadline.min(Instant::now() + BODY_WAIT)).await;
+        let body = read_beginning(response, deadline.min(Instant::now() + BODY_WAIT)).await;
         let error = ErrorReport {
             error_type: Some("HttpStatus".to_owned()),
             http_status: Some(status.as_u16()),
             response_body: (!body.is_empty()).then(|| String::from_utf8_lossy(&body).into_owned()),
             ..ErrorReport::message(message)
         };
-        Ending::Failed {
-            cause: Cause::Failed,
+        RunEnding::Failed {
+            cause: FailureCause::Failed,
             error,
             advice,
             progressed: false,
@@ -281,7 +290,7 @@ impl HttpHandler {
     }
 
     /// What there is to say about a redirect; nothing about other answers.
-    fn elsewhere(&self, response: &Response) -> String {
+    fn describe_redirect(&self, response: &Response) -> String {
         let status = response.status();
         if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
             return String::new();
@@ -298,30 +307,30 @@ impl HttpHandler {
         }
     }
 
-    fn unanswered(&self, trouble: &dial::Trouble) -> Ending {
-        Ending::failed(ErrorReport {
+    fn call_error_ending(&self, trouble: &connection::HttpCallError) -> RunEnding {
+        RunEnding::failed(ErrorReport {
             error_type: Some(trouble.error_type().to_owned()),
             ..ErrorReport::message(format!("{} {trouble}", self.target))
         })
     }
 
-    fn too_slow(&self) -> Ending {
+    fn timeout_ending(&self) -> RunEnding {
         let message = format!("{} did not answer within {}", self.target, self.timeout);
         let error = ErrorReport {
             error_type: Some("HttpTimeout".to_owned()),
             ..ErrorReport::message(message)
         };
-        Ending::Failed {
-            cause: Cause::TimedOut,
+        RunEnding::Failed {
+            cause: FailureCause::TimedOut,
             error,
-            advice: Advice::Retry,
+            advice: FailureAdvice::Retry,
             progressed: false,
         }
     }
 }
 
 /// The beginning of a body; what has come by the deadline, or until it breaks off.
-async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
+async fn read_beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < BODY_BYTES_MAX {
         let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await else {

@@ -14,13 +14,13 @@
 //! # Slow work
 //!
 //! ```
-//! # use backstop::{Backstop, Fail, Run, Span, Task};
+//! # use backstop::{Backstop, RunError, Run, Span, Task};
 //! # use serde::{Deserialize, Serialize};
 //! # #[derive(Serialize, Deserialize)]
 //! # struct ContentChange { id: u64 }
 //! # impl Task for ContentChange { const KIND: &'static str = "content_change"; }
 //! # async fn send_everything(_: &ContentChange) -> Result<(), std::io::Error> { Ok(()) }
-//! async fn process(change: ContentChange, run: Run, backstop: Backstop) -> Result<(), Fail> {
+//! async fn process(change: ContentChange, run: Run, backstop: Backstop) -> Result<(), RunError> {
 //!     let name = format!("content_change:{}", change.id);
 //!     let Some(lock) = backstop.try_lock_for(&run, &name).await? else {
 //!         return Ok(()); // another job is at it
@@ -30,7 +30,7 @@
 //!     }
 //!     tokio::select! {
 //!         sent = send_everything(&change) => sent?,
-//!         () = lock.lost() => return Err(Fail::retry("the lock was lost half-way")),
+//!         () = lock.lost() => return Err(RunError::retry("the lock was lost half-way")),
 //!     }
 //!     backstop.mark_done(&name, Span::days(7)).await?;
 //!     lock.release().await?;
@@ -68,10 +68,10 @@
 
 use crate::client::Backstop;
 use crate::handler::Run;
-use crate::shared::update;
+use crate::shared_cells::update;
 use backstop_core::limits::CELL_NAME_BYTES_MAX;
-use backstop_core::lock::Held;
-use backstop_core::port::Answer;
+use backstop_core::lock::LockLease;
+use backstop_core::port::StoreResult;
 use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -93,20 +93,20 @@ pub(crate) const DONE: &str = "done/";
 
 /// A lock as its cell holds it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Slot(pub(crate) Option<Held>);
+pub(crate) struct LockCell(pub(crate) Option<LockLease>);
 
 /// What came of asking for a lock.
-enum Asked {
-    Taken(Held),
+enum LockAttempt {
+    Taken(LockLease),
     /// Somebody has it.
     Refused,
     /// Somebody had it, and neither extended it nor gave it back.
-    HasRunOut,
+    Expired,
 }
 
 /// That something was done, and until when that is remembered.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct DoneMark {
     pub(crate) until: Time,
 }
 
@@ -116,14 +116,14 @@ impl Backstop {
     ///
     /// A handler that finds its lock taken ends as done: whoever has it does the work. A later run
     /// of the same job takes it over from the one before, whose worker is dead or no longer counts.
-    pub async fn try_lock_for(&self, run: &Run, name: &str) -> Answer<Option<Lock>> {
+    pub async fn try_lock_for(&self, run: &Run, name: &str) -> StoreResult<Option<Lock>> {
         self.acquire(name, &format!("job {}", run.id())).await
     }
 
     /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does
     /// not wait. In handlers of jobs use [`Backstop::try_lock_for`]: this one is held by a killed
     /// worker for up to [`LOCK_SPAN`], also against the next run of its job.
-    pub async fn try_lock(&self, name: &str) -> Answer<Option<Lock>> {
+    pub async fn try_lock(&self, name: &str) -> StoreResult<Option<Lock>> {
         self.acquire(
             name,
             &format!("process {} ({})", std::process::id(), self.new_id()),
@@ -131,20 +131,20 @@ impl Backstop {
         .await
     }
 
-    async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
+    async fn acquire(&self, name: &str, holder: &str) -> StoreResult<Option<Lock>> {
         let cell = cell_name(LOCK, name);
         self.current_time().await;
-        let mut asked_at = Instant::now();
-        let mut asked = self.ask_for(&cell, holder, false).await?;
-        if matches!(asked, Asked::HasRunOut) {
+        let mut requested_at = Instant::now();
+        let mut attempt = self.try_acquire(&cell, holder, false).await?;
+        if matches!(attempt, LockAttempt::Expired) {
             // Dead, or by another clock than this process.
             self.follow_clock().await?;
-            asked_at = Instant::now();
-            asked = self.ask_for(&cell, holder, true).await?;
+            requested_at = Instant::now();
+            attempt = self.try_acquire(&cell, holder, true).await?;
         }
-        let taken = match asked {
-            Asked::Taken(held) => Some(Lock::start(self, cell, held.term, asked_at)),
-            Asked::HasRunOut | Asked::Refused => None,
+        let taken = match attempt {
+            LockAttempt::Taken(held) => Some(Lock::start(self, cell, held.term, requested_at)),
+            LockAttempt::Expired | LockAttempt::Refused => None,
         };
         let result = if taken.is_some() { "acquired" } else { "taken" };
         metrics::counter!("backstop_locks_total", "result" => result).increment(1);
@@ -153,32 +153,37 @@ impl Backstop {
 
     /// Asks for the lock of a cell once. One that has run out is left alone, unless it `surely`
     /// has.
-    async fn ask_for(&self, cell: &str, holder: &str, surely: bool) -> Answer<Asked> {
-        let (_, asked) = update(self, cell, Slot::default(), |slot: &mut Slot| {
-            let (leapt, now) = (self.clock().leapt(LOCK_SPAN.into()), self.now());
-            if !surely
+    async fn try_acquire(
+        &self,
+        cell: &str,
+        holder: &str,
+        is_certain: bool,
+    ) -> StoreResult<LockAttempt> {
+        let (_, attempt) = update(self, cell, LockCell::default(), |slot: &mut LockCell| {
+            let (leapt, now) = (self.clock().jumped_within(LOCK_SPAN.into()), self.now());
+            if !is_certain
                 && slot
                     .0
                     .as_ref()
-                    .is_some_and(|held| held.has_run_out(holder, now))
+                    .is_some_and(|held| held.has_expired(holder, now))
             {
-                return Asked::HasRunOut;
+                return LockAttempt::Expired;
             }
-            let (standing, asked) =
-                match Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, leapt, now) {
-                    Ok(held) => (held.clone(), Asked::Taken(held)),
-                    Err(standing) => (standing, Asked::Refused),
+            let (current, attempt) =
+                match LockLease::acquire(slot.0.as_ref(), holder, LOCK_SPAN, leapt, now) {
+                    Ok(held) => (held.clone(), LockAttempt::Taken(held)),
+                    Err(current) => (current, LockAttempt::Refused),
                 };
-            slot.0 = Some(standing);
-            asked
+            slot.0 = Some(current);
+            attempt
         })
         .await?;
-        Ok(asked)
+        Ok(attempt)
     }
 
     /// As [`Backstop::try_lock`], and tries again for so long while somebody has it. For work that
     /// is fast: who waits holds up its worker.
-    pub async fn lock_within(&self, name: &str, wait: Span) -> Answer<Option<Lock>> {
+    pub async fn lock_within(&self, name: &str, wait: Span) -> StoreResult<Option<Lock>> {
         let end = Instant::now() + Duration::from(wait);
         let mut pause = RETRY_FIRST;
         loop {
@@ -192,7 +197,7 @@ impl Backstop {
     }
 
     /// Whether [`Backstop::mark_done`] was said of `key`, and is still remembered.
-    pub async fn already_done(&self, key: &str) -> Answer<bool> {
+    pub async fn already_done(&self, key: &str) -> StoreResult<bool> {
         let now = self.current_time().await;
         let cell = self
             .store()
@@ -201,7 +206,7 @@ impl Backstop {
             .pop()
             .flatten();
         let is_done = cell
-            .and_then(|cell| crate::shared::read::<Mark>(&cell))
+            .and_then(|cell| crate::shared_cells::read::<DoneMark>(&cell))
             .is_some_and(|mark| mark.until > now);
         if is_done {
             metrics::counter!("backstop_already_done_total").increment(1);
@@ -211,14 +216,19 @@ impl Backstop {
 
     /// Notes that the work of `key` is done, and keeps that for so long; answers whether this was
     /// the first to say so.
-    pub async fn mark_done(&self, key: &str, keep: Span) -> Answer<bool> {
+    pub async fn mark_done(&self, key: &str, keep: Span) -> StoreResult<bool> {
         let now = self.current_time().await;
-        let forgotten = Mark { until: now };
-        let (_, is_first) = update(self, &cell_name(DONE, key), forgotten, |mark: &mut Mark| {
-            let is_first = mark.until <= now;
-            mark.until = mark.until.max(now.after(keep));
-            is_first
-        })
+        let forgotten = DoneMark { until: now };
+        let (_, is_first) = update(
+            self,
+            &cell_name(DONE, key),
+            forgotten,
+            |mark: &mut DoneMark| {
+                let is_first = mark.until <= now;
+                mark.until = mark.until.max(now.after(keep));
+                is_first
+            },
+        )
         .await?;
         Ok(is_first)
     }
@@ -232,17 +242,17 @@ pub struct Lock {
     lost: CancellationToken,
     /// Tells the one that extends it to release it.
     over: CancellationToken,
-    keeping: Option<JoinHandle<Answer<()>>>,
+    keeping: Option<JoinHandle<StoreResult<()>>>,
 }
 
 impl Lock {
-    fn start(backstop: &Backstop, cell: String, term: u64, asked: Instant) -> Self {
+    fn start(backstop: &Backstop, cell: String, term: u64, requested_at: Instant) -> Self {
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let keep = keep(
+        let keep = keep_lock(
             backstop.clone(),
             cell,
             term,
-            asked,
+            requested_at,
             lost.clone(),
             over.clone(),
         );
@@ -272,7 +282,7 @@ impl Lock {
     }
 
     /// Releases it. When it answers, others can have it. An error leaves it to end by itself.
-    pub async fn release(mut self) -> Answer<()> {
+    pub async fn release(mut self) -> StoreResult<()> {
         self.over.cancel();
         match self.keeping.take() {
             Some(keeping) => keeping.await.unwrap_or(Ok(())),
@@ -288,19 +298,19 @@ impl Drop for Lock {
 }
 
 /// Extends a lock until it is over, or lost; then releases it.
-async fn keep(
+async fn keep_lock(
     backstop: Backstop,
     cell: String,
     term: u64,
-    asked: Instant,
+    requested_at: Instant,
     lost: CancellationToken,
     over: CancellationToken,
-) -> Answer<()> {
+) -> StoreResult<()> {
     let span = Duration::from(LOCK_SPAN);
     // By this process's own clock, from before it asked: certain whatever becomes of the store's.
     // Whoever loses it has time to stop.
     let certain = span * 9 / 10;
-    let mut certain_until = asked + certain;
+    let mut certain_until = requested_at + certain;
     loop {
         tokio::select! {
             biased;
@@ -311,14 +321,14 @@ async fn keep(
             }
             () = tokio::time::sleep(span / (EXTENSIONS + 1)) => {}
         }
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let extended = tokio::select! {
             biased;
             () = tokio::time::sleep_until(certain_until) => continue,
             extended = extend(&backstop, &cell, term) => extended,
         };
         match extended {
-            Ok(true) => certain_until = asked + certain,
+            Ok(true) => certain_until = requested_at + certain,
             Ok(false) => {
                 tracing::warn!(%cell, term, "a lock was lost: its holder was not heard of for too long");
                 lost.cancel();
@@ -329,36 +339,41 @@ async fn keep(
     }
 }
 
-async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
+async fn extend(backstop: &Backstop, cell: &str, term: u64) -> StoreResult<bool> {
     // By the time of those who ask for it: a process without a worker has nobody else who follows
     // it.
     backstop.follow_clock().await?;
-    let held = change(backstop, cell, |held| {
-        Held::extend(held, term, LOCK_SPAN, backstop.now())
+    let held = change_lock(backstop, cell, |held| {
+        LockLease::extend(held, term, LOCK_SPAN, backstop.now())
     })
     .await?;
     Ok(held.is_some())
 }
 
-async fn release(backstop: &Backstop, cell: &str, term: u64) -> Answer<()> {
-    change(backstop, cell, |held| {
-        Held::release(held, term, backstop.now())
+async fn release(backstop: &Backstop, cell: &str, term: u64) -> StoreResult<()> {
+    change_lock(backstop, cell, |held| {
+        LockLease::release(held, term, backstop.now())
     })
     .await
     .map(drop)
 }
 
 /// Writes what `decide` makes of a lock, and answers that; `None` if it is left as it was.
-async fn change(
+async fn change_lock(
     backstop: &Backstop,
     cell: &str,
-    decide: impl Fn(Option<&Held>) -> Option<Held>,
-) -> Answer<Option<Held>> {
-    let (_, decided) = update(backstop, cell, Slot::default(), |slot: &mut Slot| {
-        let decided = decide(slot.0.as_ref());
-        slot.0 = decided.clone().or_else(|| slot.0.take());
-        decided
-    })
+    decide: impl Fn(Option<&LockLease>) -> Option<LockLease>,
+) -> StoreResult<Option<LockLease>> {
+    let (_, decided) = update(
+        backstop,
+        cell,
+        LockCell::default(),
+        |slot: &mut LockCell| {
+            let decided = decide(slot.0.as_ref());
+            slot.0 = decided.clone().or_else(|| slot.0.take());
+            decided
+        },
+    )
     .await?;
     Ok(decided)
 }

@@ -5,10 +5,10 @@
 //! ones go in small steps, as new ones come.
 
 use crate::client::Backstop;
-use crate::shared::{Shared, Walk, read, remove, update};
+use crate::shared_cells::{CellValue, CellWalk, read, remove, update};
 use backstop_core::Time;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Cell, CellQuery};
+use backstop_core::port::{Cell, ListCellsRequest, StoreResult};
 use std::collections::VecDeque;
 
 /// Entries that go at most when one comes.
@@ -17,21 +17,21 @@ const TRIM_STEP: usize = 100;
 const TRIM_EVERY: u64 = 16;
 
 /// One list.
-pub(crate) struct Journal<'a> {
+pub(crate) struct CellJournal<'a> {
     backstop: &'a Backstop,
     prefix: &'static str,
     entries_max: usize,
 }
 
 /// Some of its entries, the newest first.
-pub(crate) struct Part<T> {
+pub(crate) struct JournalPage<T> {
     /// Those that can be read, each with the name of its cell; one that cannot be is logged.
     pub(crate) entries: Vec<(String, T)>,
     /// The name of the last one looked at; `None` if there are no more.
     pub(crate) next: Option<String>,
 }
 
-impl<'a> Journal<'a> {
+impl<'a> CellJournal<'a> {
     /// The list of entries whose names begin with `prefix`; so many are kept.
     pub(crate) const fn new(
         backstop: &'a Backstop,
@@ -46,7 +46,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Adds an entry; answers its name, under which it can be changed.
-    pub(crate) async fn add<T: Shared>(&self, at: Time, entry: &T) -> Answer<String> {
+    pub(crate) async fn add<T: CellValue>(&self, at: Time, entry: &T) -> StoreResult<String> {
         let (name, random) = self.put(at, entry).await?;
         if random.is_multiple_of(TRIM_EVERY) {
             // Too many entries are no reason not to add one; the next addition looks again.
@@ -58,7 +58,11 @@ impl<'a> Journal<'a> {
     }
 
     /// Adds an entry and removes none; answers its name, and the random number in it.
-    pub(crate) async fn put<T: Shared>(&self, at: Time, entry: &T) -> Answer<(String, u64)> {
+    pub(crate) async fn put<T: CellValue>(
+        &self,
+        at: Time,
+        entry: &T,
+    ) -> StoreResult<(String, u64)> {
         let random = self.backstop.random().bits();
         let until_the_end = i64::MAX - at.as_micros().max(0);
         // The mark comes before every digit: entries that were once named by their time alone count
@@ -69,11 +73,11 @@ impl<'a> Journal<'a> {
     }
 
     /// The entries, the newest first; one that cannot be read is left out, and logged.
-    pub(crate) async fn newest<T: Shared>(&self, limit: usize) -> Answer<Vec<T>> {
+    pub(crate) async fn newest<T: CellValue>(&self, limit: usize) -> StoreResult<Vec<T>> {
         let (mut newest, mut after) = (Vec::new(), None);
         while newest.len() < limit {
             let part = self
-                .part(after, (limit - newest.len()).min(CELLS_MAX))
+                .page(after, (limit - newest.len()).min(CELLS_MAX))
                 .await?;
             newest.extend(part.entries.into_iter().map(|(_, entry)| entry));
             after = part.next;
@@ -86,12 +90,12 @@ impl<'a> Journal<'a> {
 
     /// The next entries behind the one of this name, or from the newest on; looks at no more than
     /// `limit`.
-    pub(crate) async fn part<T: Shared>(
+    pub(crate) async fn page<T: CellValue>(
         &self,
         after: Option<String>,
         limit: usize,
-    ) -> Answer<Part<T>> {
-        let query = CellQuery {
+    ) -> StoreResult<JournalPage<T>> {
+        let query = ListCellsRequest {
             prefix: self.prefix.to_owned(),
             after,
             limit,
@@ -101,16 +105,16 @@ impl<'a> Journal<'a> {
             .then(|| cells.last().map(|cell| cell.name.clone()))
             .flatten();
         let entry = |cell: &Cell| Some((cell.name.clone(), read(cell)?));
-        Ok(Part {
+        Ok(JournalPage {
             entries: cells.iter().filter_map(entry).collect(),
             next,
         })
     }
 
     /// Removes the oldest entries over `keep`, a few at a time.
-    pub(crate) async fn trim(&self, keep: usize) -> Answer<usize> {
+    pub(crate) async fn trim(&self, keep: usize) -> StoreResult<usize> {
         let (mut oldest, mut total) = (VecDeque::new(), 0_usize);
-        let mut walk = Walk::new(self.backstop, self.prefix);
+        let mut walk = CellWalk::new(self.backstop, self.prefix);
         while let Some(cells) = walk.next().await? {
             total += cells.len();
             oldest.extend(cells);

@@ -43,34 +43,26 @@ pub mod breakers;
 mod client;
 mod clock;
 pub mod config;
+mod database;
 pub mod dead;
+mod deadline;
 mod draft;
 mod engine;
 pub mod examine;
 mod exec;
-mod guarded;
 mod handler;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod home;
 #[cfg(feature = "http")]
 mod http;
+pub mod http_workers;
 pub mod idempotence;
 mod journal;
-mod kinds;
 mod open;
 pub mod operate;
 pub mod overlaps;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod random;
-pub mod rates;
-pub mod remote;
-pub mod schedules;
-pub mod search;
-mod seat;
-mod shared;
-mod source;
-mod spill;
+pub mod rate_limits;
 #[cfg_attr(
     not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
     allow(
@@ -79,7 +71,14 @@ mod spill;
         reason = "what only some databases have is said for all of them; with all, nothing is unused"
     )
 )]
-pub mod spreads;
+pub mod run_times;
+pub mod schedules;
+pub mod search;
+mod shared_cells;
+mod spill;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod store_location;
+mod store_runtime;
 pub mod streams;
 pub mod sweeps;
 #[cfg_attr(
@@ -96,29 +95,33 @@ pub mod trace;
 pub mod why;
 mod with_retry;
 mod worker;
+mod worker_kinds;
 pub mod workers;
 
-pub use address::{Address, StoreKind, redacted};
+pub use address::{StoreAddress, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span,
-    State, StreamKey, StreamName, Time, TraceContext,
+    JobId, JobState, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule,
+    ScheduleName, Span, StreamKey, StreamName, Time, TraceContext,
 };
-pub use client::{Backstop, Pushed};
+pub use client::{Backstop, PushResult};
 pub use clock::{Clock, ManualClock};
-pub use draft::{BadDraft, Draft};
+pub use draft::{DraftError, JobDraft};
 pub use engine::execute::FAILED_RUNS;
 pub use engine::signals::LastSignal;
-pub use exec::{BadExec, Exec, ExecOutput};
-pub use handler::{Fail, Handler, Run, Task};
+pub use exec::{Exec, ExecOutput, InvalidExec};
+pub use handler::{Handler, Run, RunError, Task};
 #[cfg(feature = "http")]
-pub use http::{BadHttp, Http, HttpHandler, LinkLocal, Network, NotANetwork};
-pub use open::{Durability, NotADurability, OpenError, StoreOptions};
-pub use random::Random;
+pub use http::{Http, HttpHandler, InvalidHttp, InvalidNetwork, IpNetwork, LinkLocalPolicy};
+pub use open::{Durability, InvalidDurability, OpenError, StoreOptions};
+pub use random::RandomSource;
 /// The `rusqlite` this is built with: a program can have only one, so use this one for your own
 /// tables.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
-pub use spill::{Spill, SpillError, SpillSettings, SpillStatus, TakenIn};
-pub use with_retry::{GivenUp, Retried, Went, WithRetry};
-pub use worker::{BadWorker, Progress, QueueSettings, Running, Services, Timing, WorkerBuilder};
+pub use spill::{Spill, SpillError, SpillSettings, SpillStatus, TakeInReport};
+pub use with_retry::{GivenUpData, GivenUpOperation, RetryResult, WithRetry};
+pub use worker::{
+    QueueSettings, RunningWorker, ServicePlacement, WorkerBuilder, WorkerProgress,
+    WorkerSetupError, WorkerTiming,
+};

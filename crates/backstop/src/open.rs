@@ -1,7 +1,7 @@
 //! From a store's address to a store.
 
-use crate::address::{Address, StoreKind};
-use crate::seat::Seat;
+use crate::address::{StoreAddress, StoreKind};
+use crate::store_runtime::StoreRuntime;
 use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::{Store, StoreError};
 use backstop_memory::MemoryStore;
@@ -50,16 +50,16 @@ impl From<Durability> for StoreOptions {
 /// Text that is no durability.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a durability; use full or relaxed")]
-pub struct NotADurability(String);
+pub struct InvalidDurability(String);
 
 impl FromStr for Durability {
-    type Err = NotADurability;
+    type Err = InvalidDurability;
 
-    fn from_str(text: &str) -> Result<Self, NotADurability> {
+    fn from_str(text: &str) -> Result<Self, InvalidDurability> {
         match text {
             "full" => Ok(Self::Full),
             "relaxed" => Ok(Self::Relaxed),
-            _ => Err(NotADurability(text.to_owned())),
+            _ => Err(InvalidDurability(text.to_owned())),
         }
     }
 }
@@ -73,7 +73,7 @@ pub enum OpenError {
         "`{0}` is not a store; write sqlite:FILE, postgres://USER@HOST/DATABASE, redis://HOST:PORT, \
          redis+cluster://HOST:PORT,HOST:PORT, redis+sentinel://HOST:PORT,HOST:PORT/NAME or memory:"
     )]
-    UnknownStore(Address),
+    UnknownStore(StoreAddress),
     /// The address of a store that this program was built without.
     #[error(
         "this program was built without {}; switch on the feature `{}` of the crate `backstop`",
@@ -89,15 +89,15 @@ pub enum OpenError {
     /// The SQLite file cannot be opened.
     #[cfg(feature = "sqlite")]
     #[error(transparent)]
-    Sqlite(#[from] backstop_sqlite::OpenError),
+    Sqlite(#[from] backstop_sqlite::SqliteOpenError),
     /// The address says something that PostgreSQL cannot be reached with.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
-    Postgres(#[from] backstop_postgres::OpenError),
+    Postgres(#[from] backstop_postgres::PostgresOpenError),
     /// The address says something that Redis cannot be reached with.
     #[cfg(feature = "redis")]
     #[error(transparent)]
-    Redis(#[from] backstop_redis::OpenError),
+    Redis(#[from] backstop_redis::RedisOpenError),
     /// The operating system gives no more threads.
     #[error("the threads that talk to the store could not be started: {0}")]
     Threads(String),
@@ -107,14 +107,14 @@ pub enum OpenError {
 }
 
 /// A store, and where its calls run.
-type Opened = Result<(Arc<dyn Store>, Seat), OpenError>;
+type OpenedStore = Result<(Arc<dyn Store>, StoreRuntime), OpenError>;
 
 /// Opens the store behind `address`, without migrating it.
-pub(crate) fn open_store(address: &Address, options: StoreOptions) -> Opened {
+pub(crate) fn open_store(address: &StoreAddress, options: StoreOptions) -> OpenedStore {
     match address.kind() {
         Some(StoreKind::Memory) => Ok((
             Arc::new(MemoryStore::new().with_max_queues(options.max_queues)),
-            Seat::Callers,
+            StoreRuntime::Callers,
         )),
         Some(StoreKind::Sqlite) => open_sqlite(address, options),
         Some(StoreKind::Postgres) => open_postgres(address, options),
@@ -127,10 +127,10 @@ pub(crate) fn open_store(address: &Address, options: StoreOptions) -> Opened {
 }
 
 #[cfg(feature = "sqlite")]
-fn open_sqlite(address: &Address, options: StoreOptions) -> Opened {
+fn open_sqlite(address: &StoreAddress, options: StoreOptions) -> OpenedStore {
     let durability = match options.durability {
-        Durability::Full => backstop_sqlite::Durability::Full,
-        Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
+        Durability::Full => backstop_sqlite::SqliteDurability::Full,
+        Durability::Relaxed => backstop_sqlite::SqliteDurability::Relaxed,
     };
     let how = backstop_sqlite::SqliteOptions {
         durability,
@@ -140,46 +140,46 @@ fn open_sqlite(address: &Address, options: StoreOptions) -> Opened {
         .sqlite_file()
         .ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
     let store = backstop_sqlite::SqliteStore::open(file, how)?.with_max_queues(options.max_queues);
-    Ok((Arc::new(store), Seat::Callers))
+    Ok((Arc::new(store), StoreRuntime::Callers))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: &Address, _: StoreOptions) -> Opened {
+fn open_sqlite(_: &StoreAddress, _: StoreOptions) -> OpenedStore {
     Err(OpenError::NotBuiltIn(StoreKind::Sqlite))
 }
 
 #[cfg(feature = "postgres")]
-fn open_postgres(address: &Address, options: StoreOptions) -> Opened {
+fn open_postgres(address: &StoreAddress, options: StoreOptions) -> OpenedStore {
     let durability = match options.durability {
-        Durability::Full => backstop_postgres::Durability::Full,
-        Durability::Relaxed => backstop_postgres::Durability::Relaxed,
+        Durability::Full => backstop_postgres::PostgresDurability::Full,
+        Durability::Relaxed => backstop_postgres::PostgresDurability::Relaxed,
     };
-    let seat = own_seat()?;
-    let store =
-        seat.enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
-    Ok((Arc::new(store.with_max_queues(options.max_queues)), seat))
+    let runtime = start_runtime()?;
+    let store = runtime
+        .enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
+    Ok((Arc::new(store.with_max_queues(options.max_queues)), runtime))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn open_postgres(_: &Address, _: StoreOptions) -> Opened {
+fn open_postgres(_: &StoreAddress, _: StoreOptions) -> OpenedStore {
     Err(OpenError::NotBuiltIn(StoreKind::Postgres))
 }
 
 #[cfg(feature = "redis")]
-fn open_redis(address: &Address, options: StoreOptions) -> Opened {
-    let seat = own_seat()?;
-    let store = seat.enter(|| backstop_redis::RedisStore::open(address.as_written()))?;
-    Ok((Arc::new(store.with_max_queues(options.max_queues)), seat))
+fn open_redis(address: &StoreAddress, options: StoreOptions) -> OpenedStore {
+    let runtime = start_runtime()?;
+    let store = runtime.enter(|| backstop_redis::RedisStore::open(address.as_written()))?;
+    Ok((Arc::new(store.with_max_queues(options.max_queues)), runtime))
 }
 
 #[cfg(not(feature = "redis"))]
-fn open_redis(_: &Address, _: StoreOptions) -> Opened {
+fn open_redis(_: &StoreAddress, _: StoreOptions) -> OpenedStore {
     Err(OpenError::NotBuiltIn(StoreKind::Redis))
 }
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
-fn own_seat() -> Result<Seat, OpenError> {
-    Seat::own().map_err(|error| OpenError::Threads(error.to_string()))
+fn start_runtime() -> Result<StoreRuntime, OpenError> {
+    StoreRuntime::start_own().map_err(|error| OpenError::Threads(error.to_string()))
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn refusal(address: &str, durability: Durability) -> String {
-        open_store(&Address::new(address), durability.into())
+        open_store(&StoreAddress::new(address), durability.into())
             .err()
             .expect(address)
             .to_string()

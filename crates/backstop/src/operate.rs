@@ -5,35 +5,35 @@
 
 mod all_queues;
 
-use crate::audit::{Audit, Reason, each_in_short};
-use crate::breakers::GuardName;
+use crate::audit::{AuditLog, AuditReason, each_in_short};
+use crate::breakers::BreakerName;
 use crate::client::Backstop;
-use crate::schedules::{TriggerError, Triggered};
-use crate::search::{Search, change};
-use crate::streams::{Forgotten, Resume, Stream};
-use crate::sweeps::{Report, Sweep, SweepError};
-use crate::workers::Given;
-use backstop_core::amend::{Action, Filter, Refusal, Selection};
+use crate::schedules::{TriggerError, TriggerResult};
+use crate::search::{JobSearch, change};
+use crate::streams::{ForgottenKey, ResumeFrom, Stream};
+use crate::sweeps::{Sweep, SweepError, SweepReport};
+use crate::workers::WorkerCommandResult;
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
-use backstop_core::order::{Order, Ordered};
-use backstop_core::port::{Amendment, Answer, Gate};
+use backstop_core::port::{AmendJobsRequest, QueueState, StoreResult};
 use backstop_core::redact::Redaction;
+use backstop_core::worker_command::{CommandOutcome, WorkerCommand};
 use backstop_core::{
-    Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time, WorkerName,
+    Job, JobId, JobState, QueueName, Schedule, ScheduleName, StreamKey, Time, WorkerName,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// What waits: nobody has it in hand, and it has not ended.
-pub const WAITING: [State; 3] = [State::Scheduled, State::Ready, State::Retrying];
+pub const WAITING: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Retrying];
 /// Ids that an entry of the audit names one by one.
 const IDS_SHOWN: usize = 100;
 
 /// What can be changed, and in whose name. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct AuditedChanges {
     backstop: Backstop,
-    log: Audit,
+    log: AuditLog,
 }
 
 /// What became of jobs that were to be changed.
@@ -42,7 +42,7 @@ pub struct ChangedJobs {
     /// How many were.
     pub count: u64,
     /// Which were not, and why.
-    pub refused: Vec<(JobId, Refusal)>,
+    pub refused: Vec<(JobId, AmendRefusal)>,
 }
 
 impl Backstop {
@@ -58,18 +58,18 @@ impl Backstop {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn changes(&self, who: &str) -> Changes {
-        Changes {
+    pub fn changes(&self, who: &str) -> AuditedChanges {
+        AuditedChanges {
             backstop: self.clone(),
             log: self.audit(who),
         }
     }
 }
 
-impl Changes {
+impl AuditedChanges {
     /// For this reason, if there is one: the audit says so of every change from here on.
     #[must_use]
-    pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
+    pub fn because(self, reason: impl Into<Option<AuditReason>>) -> Self {
         Self {
             log: self.log.because(reason),
             ..self
@@ -82,7 +82,11 @@ impl Changes {
     }
 
     /// Retries, cancels, deletes or moves jobs, in as many calls as it takes.
-    pub async fn amend(&self, selection: &Selection, action: &Action) -> Answer<ChangedJobs> {
+    pub async fn amend(
+        &self,
+        selection: &Selection,
+        action: &AmendAction,
+    ) -> StoreResult<ChangedJobs> {
         let mut changed = ChangedJobs::default();
         self.amend_each(std::slice::from_ref(selection), action, &mut changed)
             .await?;
@@ -94,13 +98,13 @@ impl Changes {
     pub async fn amend_each(
         &self,
         selections: &[Selection],
-        action: &Action,
+        action: &AmendAction,
         changed: &mut ChangedJobs,
-    ) -> Answer<()> {
-        let what = format!("job {}", word(action));
+    ) -> StoreResult<()> {
+        let what = format!("job {}", action_word(action));
         let noted = self
             .log
-            .note(&what, each_in_short(selections, in_short))
+            .open_entry(&what, each_in_short(selections, selection_json))
             .await?;
         let mut done = Ok(());
         for selection in selections {
@@ -109,7 +113,7 @@ impl Changes {
                 break;
             }
         }
-        self.log.note_done(noted, changed.count, &done).await;
+        self.log.close_entry(noted, changed.count, &done).await;
         done
     }
 
@@ -118,37 +122,37 @@ impl Changes {
     /// state that was looked for: see [`crate::search::change`].
     pub async fn amend_found(
         &self,
-        search: &Search,
+        search: &JobSearch,
         redaction: &Redaction,
-        action: &Action,
-    ) -> Answer<ChangedJobs> {
+        action: &AmendAction,
+    ) -> StoreResult<ChangedJobs> {
         let noted = self
             .log
-            .note(
-                &format!("job {}", word(action)),
-                found_in_short(search, redaction),
+            .open_entry(
+                &format!("job {}", action_word(action)),
+                search_json(search, redaction),
             )
             .await?;
         let mut changed = ChangedJobs::default();
         let done = self
             .amend_pages(search, redaction, action, &mut changed)
             .await;
-        self.log.note_done(noted, changed.count, &done).await;
+        self.log.close_entry(noted, changed.count, &done).await;
         done.map(|()| changed)
     }
 
     async fn amend_pages(
         &self,
-        search: &Search,
+        search: &JobSearch,
         redaction: &Redaction,
-        action: &Action,
+        action: &AmendAction,
         changed: &mut ChangedJobs,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut cursor = None;
         loop {
             let step = self
                 .backstop
-                .to_change(search, redaction, action, cursor)
+                .next_job_changes(search, redaction, action, cursor)
                 .await?;
             for amendment in step.amendments {
                 let amended = self
@@ -157,7 +161,7 @@ impl Changes {
                     .amend(amendment, self.backstop.current_time().await)
                     .await?;
                 changed.count += amended.applied as u64;
-                changed.refused.extend(change::refused(&amended));
+                changed.refused.extend(change::refusals(&amended));
             }
             cursor = step.next;
             if cursor.is_none() {
@@ -167,10 +171,10 @@ impl Changes {
     }
 
     /// Removes the waiting jobs of a queue; answers how many there were.
-    pub async fn clear(&self, queue: &QueueName) -> Answer<u64> {
+    pub async fn clear(&self, queue: &QueueName) -> StoreResult<u64> {
         let noted = self
             .log
-            .note("queue clear", json!({ "queue": queue }))
+            .open_entry("queue clear", json!({ "queue": queue }))
             .await?;
         let mut changed = ChangedJobs::default();
         let mut done = Ok(());
@@ -182,26 +186,26 @@ impl Changes {
             };
             let selection = Selection::Matching(filter);
             done = self
-                .amend_all(&selection, &Action::Delete, &mut changed)
+                .amend_all(&selection, &AmendAction::Delete, &mut changed)
                 .await;
             if done.is_err() {
                 break;
             }
         }
-        self.log.note_done(noted, changed.count, &done).await;
+        self.log.close_entry(noted, changed.count, &done).await;
         done.map(|()| changed.count)
     }
 
     async fn amend_all(
         &self,
         selection: &Selection,
-        action: &Action,
+        action: &AmendAction,
         changed: &mut ChangedJobs,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut known = BTreeSet::new();
         for selection in parts(selection) {
             let action = action.clone();
-            let mut amendment = Amendment {
+            let mut amendment = AmendJobsRequest {
                 selection,
                 action,
                 only: None,
@@ -232,39 +236,41 @@ impl Changes {
     }
 
     /// Keeps a queue's jobs from being given out, on all workers.
-    pub async fn pause(&self, queue: &QueueName) -> Answer<()> {
-        self.set_gate("queue pause", queue, Gate::Paused).await
+    pub async fn pause(&self, queue: &QueueName) -> StoreResult<()> {
+        self.set_gate("queue pause", queue, QueueState::Paused)
+            .await
     }
 
     /// Gives a paused queue's jobs out again.
-    pub async fn resume(&self, queue: &QueueName) -> Answer<()> {
-        self.set_gate("queue resume", queue, Gate::Open).await
+    pub async fn resume(&self, queue: &QueueName) -> StoreResult<()> {
+        self.set_gate("queue resume", queue, QueueState::Active)
+            .await
     }
 
-    async fn set_gate(&self, what: &str, queue: &QueueName, gate: Gate) -> Answer<()> {
+    async fn set_gate(&self, what: &str, queue: &QueueName, gate: QueueState) -> StoreResult<()> {
         let change = async {
             let now = self.backstop.current_time().await;
             let queues = self.backstop.store().queues(now).await?;
-            let standing = queues
+            let current = queues
                 .iter()
                 .find(|one| one.name == *queue)
-                .map(|one| one.gate);
-            if !self.single_out(queue).await? && standing.unwrap_or(Gate::Open) == gate {
+                .map(|one| one.state);
+            if !self.single_out(queue).await? && current.unwrap_or(QueueState::Active) == gate {
                 return Ok((None, ()));
             }
             self.backstop
                 .store()
-                .set_gate(queue.clone(), gate, now)
+                .set_queue_state(queue.clone(), gate, now)
                 .await?;
             Ok((Some(1), ()))
         };
         self.log
-            .around_change(what, json!({ "queue": queue }), change)
+            .record_change(what, json!({ "queue": queue }), change)
             .await
     }
 
     /// Closes a breaker, or opens a gate again; whether there is such a one.
-    pub async fn reset(&self, guard: &GuardName) -> Answer<bool> {
+    pub async fn reset(&self, guard: &BreakerName) -> StoreResult<bool> {
         let change = async {
             let was_shut = self.backstop.breakers().is_shut(guard).await?;
             let is_there = self
@@ -275,7 +281,7 @@ impl Changes {
             Ok(((was_shut && is_there).then_some(1), is_there))
         };
         self.log
-            .around_change(
+            .record_change(
                 "breaker reset",
                 json!({ "name": guard.to_string() }),
                 change,
@@ -284,7 +290,7 @@ impl Changes {
     }
 
     /// Opens a breaker, or shuts a gate, until it is reset.
-    pub async fn open(&self, guard: &GuardName, why: &str) -> Answer<()> {
+    pub async fn open(&self, guard: &BreakerName, why: &str) -> StoreResult<()> {
         let change = async {
             if self.backstop.breakers().is_forced(guard, why).await? {
                 return Ok((None, ()));
@@ -293,7 +299,7 @@ impl Changes {
             Ok((Some(1), ()))
         };
         self.log
-            .around_change(
+            .record_change(
                 "breaker open",
                 json!({ "name": guard.to_string(), "why": why }),
                 change,
@@ -303,15 +309,22 @@ impl Changes {
 
     /// Asks a worker to take no new jobs, to go on, or to stop; it heeds that within seconds.
     /// `None` if there is no such worker to be asked.
-    pub async fn order(&self, worker: &WorkerName, order: Order) -> Answer<Option<Given>> {
+    pub async fn command_worker(
+        &self,
+        worker: &WorkerName,
+        command_worker: WorkerCommand,
+    ) -> StoreResult<Option<WorkerCommandResult>> {
         let change = async {
-            let given = self.backstop.order(worker, order, self.log.who()).await?;
-            let is_done = given.is_some_and(|given| given.ordered == Ordered::Given);
-            Ok((is_done.then_some(1), given))
+            let result = self
+                .backstop
+                .command_worker(worker, command_worker, self.log.who())
+                .await?;
+            let is_done = result.is_some_and(|result| result.outcome == CommandOutcome::Given);
+            Ok((is_done.then_some(1), result))
         };
         self.log
-            .around_change(
-                &format!("worker {order}"),
+            .record_change(
+                &format!("worker {command_worker}"),
                 json!({ "worker": worker.as_str() }),
                 change,
             )
@@ -319,44 +332,44 @@ impl Changes {
     }
 
     /// Runs a sweep, with rows looked for as if it were `at`.
-    pub async fn sweep(&self, sweep: &Sweep, at: Time) -> Result<Report, SweepError> {
+    pub async fn sweep(&self, sweep: &Sweep, at: Time) -> Result<SweepReport, SweepError> {
         let change = async {
             // Boxed: what a sweep keeps across its awaits is large.
             let report = Box::pin(self.backstop.sweeper(sweep).run_at(at)).await?;
             Ok((report.enqueued.len() as u64, report))
         };
         self.log
-            .around("sweep run", json!({ "sweep": sweep.name() }), change)
+            .record("sweep run", json!({ "sweep": sweep.name() }), change)
             .await
     }
 
     /// Stops firing a schedule; whether it was fired before.
-    pub async fn pause_schedule(&self, name: &ScheduleName) -> Answer<bool> {
+    pub async fn pause_schedule(&self, name: &ScheduleName) -> StoreResult<bool> {
         let change = async {
             let is_new = self.backstop.schedules().pause(name).await?;
             Ok((is_new.then_some(1), is_new))
         };
         self.log
-            .around_change("schedule pause", json!({ "schedule": name }), change)
+            .record_change("schedule pause", json!({ "schedule": name }), change)
             .await
     }
 
     /// Fires a paused schedule again; whether it was paused.
-    pub async fn resume_schedule(&self, name: &ScheduleName) -> Answer<bool> {
+    pub async fn resume_schedule(&self, name: &ScheduleName) -> StoreResult<bool> {
         let change = async {
             let was_paused = self.backstop.schedules().resume(name).await?;
             Ok((was_paused.then_some(1), was_paused))
         };
         self.log
-            .around_change("schedule resume", json!({ "schedule": name }), change)
+            .record_change("schedule resume", json!({ "schedule": name }), change)
             .await
     }
 
     /// Runs a schedule now, beside its instants.
-    pub async fn trigger(&self, schedule: &Schedule) -> Result<Triggered, TriggerError> {
+    pub async fn trigger(&self, schedule: &Schedule) -> Result<TriggerResult, TriggerError> {
         let change = async { Ok((1, self.backstop.schedules().trigger(schedule).await?)) };
         self.log
-            .around(
+            .record(
                 "schedule trigger",
                 json!({ "schedule": schedule.name }),
                 change,
@@ -365,18 +378,22 @@ impl Changes {
     }
 
     /// Forgets a key of a stream; `None` if nobody has heard of it.
-    pub async fn forget(&self, stream: &Stream, key: &StreamKey) -> Answer<Option<Forgotten>> {
+    pub async fn forget(
+        &self,
+        stream: &Stream,
+        key: &StreamKey,
+    ) -> StoreResult<Option<ForgottenKey>> {
         let change = async {
             let gone = stream.forget(key).await?;
             Ok((gone.is_some().then_some(1), gone))
         };
         self.log
-            .around_change("stream forget", of_key(stream, key), change)
+            .record_change("stream forget", key_json(stream, key), change)
             .await
     }
 
     /// Forgets a key of a stream, and ignores its records until it is enabled.
-    pub async fn disable(&self, stream: &Stream, key: &StreamKey) -> Answer<Forgotten> {
+    pub async fn disable(&self, stream: &Stream, key: &StreamKey) -> StoreResult<ForgottenKey> {
         let change = async {
             // A key that cannot be read can still be disabled.
             let was_disabled = stream.is_disabled(key).await.unwrap_or_default();
@@ -385,18 +402,18 @@ impl Changes {
             Ok(((!is_same).then_some(1), gone))
         };
         self.log
-            .around_change("stream disable", of_key(stream, key), change)
+            .record_change("stream disable", key_json(stream, key), change)
             .await
     }
 
     /// Takes the records of a disabled key again; whether it was disabled.
-    pub async fn enable(&self, stream: &Stream, key: &StreamKey) -> Answer<bool> {
+    pub async fn enable(&self, stream: &Stream, key: &StreamKey) -> StoreResult<bool> {
         let change = async {
             let was_disabled = stream.enable(key).await?;
             Ok((was_disabled.then_some(1), was_disabled))
         };
         self.log
-            .around_change("stream enable", of_key(stream, key), change)
+            .record_change("stream enable", key_json(stream, key), change)
             .await
     }
 
@@ -405,23 +422,23 @@ impl Changes {
         &self,
         stream: &Stream,
         key: &StreamKey,
-        resume: Resume,
-    ) -> Answer<bool> {
+        resume: ResumeFrom,
+    ) -> StoreResult<bool> {
         let what = match resume {
-            Resume::Again => "stream resume",
-            Resume::Past => "stream resume past",
+            ResumeFrom::SameRecord => "stream resume",
+            ResumeFrom::NextRecord => "stream resume past",
         };
         let change = async {
             let was_halted = stream.resume(key, resume).await?;
             Ok((was_halted.then_some(1), was_halted))
         };
         self.log
-            .around_change(what, of_key(stream, key), change)
+            .record_change(what, key_json(stream, key), change)
             .await
     }
 }
 
-fn of_key(stream: &Stream, key: &StreamKey) -> Value {
+fn key_json(stream: &Stream, key: &StreamKey) -> Value {
     json!({ "stream": stream.name(), "key": key })
 }
 
@@ -455,25 +472,25 @@ pub fn by_queue(mut jobs: Vec<Job>) -> Vec<Selection> {
 }
 
 /// For the audit: what was looked for, with secrets in the text hidden.
-pub fn found_in_short(search: &Search, redaction: &Redaction) -> Value {
-    let mut said = in_short(&Selection::Matching(search.filter.clone()));
+pub fn search_json(search: &JobSearch, redaction: &Redaction) -> Value {
+    let mut summary = selection_json(&Selection::Matching(search.filter.clone()));
     if let Some(text) = &search.text {
-        said["matching"]["text"] = json!(redaction.text(text.as_str()));
+        summary["matching"]["text"] = json!(redaction.text(text.as_str()));
     }
     if let Some(worker) = &search.worker {
-        said["matching"]["worker"] = json!(worker.as_str());
+        summary["matching"]["worker"] = json!(worker.as_str());
     }
-    said
+    summary
 }
 
 /// For the audit: of many ids the first ones, and how many more there are.
-fn in_short(selection: &Selection) -> Value {
+fn selection_json(selection: &Selection) -> Value {
     match selection {
-        Selection::Ids(ids) => shown(ids),
+        Selection::Ids(ids) => ids_json(ids),
         Selection::Within(queue, ids) => {
-            let mut said = shown(ids);
-            said["queue"] = json!(queue);
-            said
+            let mut summary = ids_json(ids);
+            summary["queue"] = json!(queue);
+            summary
         }
         Selection::Matching(filter) => {
             let Filter {
@@ -482,7 +499,7 @@ fn in_short(selection: &Selection) -> Value {
                 state,
                 fingerprint,
             } = filter;
-            let said = [
+            let summary = [
                 ("queue", queue.as_ref().map(|queue| json!(queue))),
                 ("kind", kind.as_ref().map(|kind| json!(kind))),
                 ("state", state.map(|state| json!(state))),
@@ -491,16 +508,16 @@ fn in_short(selection: &Selection) -> Value {
                     fingerprint.map(|fingerprint| json!(fingerprint)),
                 ),
             ];
-            let said = said
+            let summary = summary
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-            json!({ "matching": Value::Object(said.collect()) })
+            json!({ "matching": Value::Object(summary.collect()) })
         }
         Selection::All => json!({ "all": true }),
     }
 }
 
-fn shown(ids: &[JobId]) -> Value {
+fn ids_json(ids: &[JobId]) -> Value {
     if ids.len() > IDS_SHOWN {
         return json!({ "ids": ids[..IDS_SHOWN], "more": ids.len() - IDS_SHOWN });
     }
@@ -508,12 +525,12 @@ fn shown(ids: &[JobId]) -> Value {
 }
 
 /// What an action is called.
-const fn word(action: &Action) -> &'static str {
+const fn action_word(action: &AmendAction) -> &'static str {
     match action {
-        Action::Retry => "retry",
-        Action::Cancel => "cancel",
-        Action::Delete => "delete",
-        Action::Move(_) => "move",
+        AmendAction::Retry => "retry",
+        AmendAction::Cancel => "cancel",
+        AmendAction::Delete => "delete",
+        AmendAction::Move(_) => "move",
     }
 }
 

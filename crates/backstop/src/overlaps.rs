@@ -9,9 +9,9 @@
 //! command that lives on after its worker was killed.
 
 use crate::client::Backstop;
-use crate::journal::Journal;
+use crate::journal::CellJournal;
 use backstop_core::limits::OVERLAPS_MAX;
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use backstop_core::{JobId, Kind, QueueName, Time};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ const PREFIX: &str = "overlaps/";
 
 /// A run that was alive while another worker could have had its job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Overlap {
+pub struct RunOverlap {
     /// The job.
     pub job: JobId,
     /// Its queue.
@@ -42,12 +42,14 @@ pub struct Overlap {
 
 impl Backstop {
     /// Runs that were alive while another worker could have had their job, the newest first.
-    pub async fn overlaps(&self, limit: usize) -> Answer<Vec<Overlap>> {
-        Journal::new(self, PREFIX, OVERLAPS_MAX).newest(limit).await
+    pub async fn overlaps(&self, limit: usize) -> StoreResult<Vec<RunOverlap>> {
+        CellJournal::new(self, PREFIX, OVERLAPS_MAX)
+            .newest(limit)
+            .await
     }
 
-    pub(crate) async fn note_overlap(&self, overlap: &Overlap) -> Answer<()> {
-        Journal::new(self, PREFIX, OVERLAPS_MAX)
+    pub(crate) async fn note_overlap(&self, overlap: &RunOverlap) -> StoreResult<()> {
+        CellJournal::new(self, PREFIX, OVERLAPS_MAX)
             .add(overlap.ended_at, overlap)
             .await
             .map(drop)

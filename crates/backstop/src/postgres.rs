@@ -22,7 +22,7 @@
 
 use crate::client::Backstop;
 use backstop_core::NewJob;
-use backstop_core::port::{Answer, Enqueued};
+use backstop_core::port::{EnqueueOutcome, StoreResult};
 
 #[cfg(feature = "sqlx")]
 pub use backstop_postgres::enqueue_in_sqlx;
@@ -39,8 +39,8 @@ impl Backstop {
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
         jobs: &[NewJob],
-    ) -> Answer<Vec<Enqueued>> {
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         let now = self.current_time().await;
-        enqueue_in(transaction, self.home().schema()?, jobs, now).await
+        enqueue_in(transaction, self.location().schema()?, jobs, now).await
     }
 }

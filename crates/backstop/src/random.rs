@@ -1,7 +1,7 @@
 //! The one source of randomness, so that a simulation can seed it.
 
 use backstop_core::lease::LeaseNumber;
-use backstop_core::retry::Roll;
+use backstop_core::retry::RandomDraw;
 use backstop_core::{JobId, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Random numbers: for job ids, lease numbers and jitter.
 #[derive(Clone)]
-pub struct Random(Arc<Mutex<StdRng>>);
+pub struct RandomSource(Arc<Mutex<StdRng>>);
 
-impl Random {
+impl RandomSource {
     /// Seeded by the operating system.
     pub fn from_system() -> Self {
         Self(Arc::new(Mutex::new(rand::make_rng())))
@@ -33,8 +33,8 @@ impl Random {
             .next_u64()
     }
 
-    pub(crate) fn roll(&self) -> Roll {
-        Roll::from_bits(self.bits())
+    pub(crate) fn roll(&self) -> RandomDraw {
+        RandomDraw::from_bits(self.bits())
     }
 
     /// At least 0, below 1.
@@ -56,7 +56,7 @@ impl Random {
     }
 }
 
-impl fmt::Debug for Random {
+impl fmt::Debug for RandomSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Random")
     }

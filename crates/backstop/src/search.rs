@@ -18,9 +18,9 @@ pub mod change;
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
 use backstop_core::limits::{PAGE_MAX, SCAN_MAX, SEARCH_CHARS_MAX};
-use backstop_core::port::{Answer, Order, Page, PageQuery, StoreError};
+use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder, StoreError, StoreResult};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, Payload, State, WorkerName};
+use backstop_core::{Job, JobState, Payload, WorkerName};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct SearchText {
 /// Text that is not looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadSearch {
+pub enum InvalidSearchText {
     /// Every payload has it.
     #[error("an empty text is in every payload; say what to look for, or leave it out")]
     Empty,
@@ -60,7 +60,7 @@ pub enum BadSearch {
 
 /// Which jobs; what is `None` does not matter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Search {
+pub struct JobSearch {
     /// By what the store knows of them.
     pub filter: Filter,
     /// With this in the payload, as lists show it.
@@ -91,15 +91,15 @@ impl fmt::Display for SearchText {
 }
 
 impl FromStr for SearchText {
-    type Err = BadSearch;
+    type Err = InvalidSearchText;
 
-    fn from_str(text: &str) -> Result<Self, BadSearch> {
+    fn from_str(text: &str) -> Result<Self, InvalidSearchText> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(BadSearch::Empty);
+            return Err(InvalidSearchText::Empty);
         }
         if text.chars().count() > SEARCH_CHARS_MAX {
-            return Err(BadSearch::TooLong);
+            return Err(InvalidSearchText::TooLong);
         }
         Ok(Self {
             written: text.to_owned(),
@@ -108,23 +108,23 @@ impl FromStr for SearchText {
     }
 }
 
-impl Search {
+impl JobSearch {
     /// Whether it says nothing at all: then it means every job.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Whether the store cannot tell all of it: jobs have to be looked at.
-    pub const fn is_beyond_store(&self) -> bool {
+    pub const fn needs_scan(&self) -> bool {
         self.text.is_some() || self.worker.is_some()
     }
 
     /// The state that jobs are looked for in, if one is meant. One that no worker can hold is
     /// refused where a worker is named.
-    pub fn state(&self) -> Answer<Option<State>> {
+    pub fn state(&self) -> StoreResult<Option<JobState>> {
         match (&self.worker, self.filter.state) {
-            (Some(_), None) => Ok(Some(State::Running)),
-            (Some(_), Some(state)) if state != State::Running => Err(StoreError::misuse(
+            (Some(_), None) => Ok(Some(JobState::Running)),
+            (Some(_), Some(state)) if state != JobState::Running => Err(StoreError::misuse(
                 "looking for jobs",
                 format_args!(
                     "a worker holds running jobs only, and no {state} ones; leave one of both out"
@@ -135,7 +135,7 @@ impl Search {
     }
 
     /// As much of it as the store can tell.
-    fn narrowed(&self) -> Answer<Filter> {
+    fn store_filter(&self) -> StoreResult<Filter> {
         Ok(Filter {
             state: self.state()?,
             ..self.filter.clone()
@@ -150,11 +150,11 @@ impl Backstop {
     /// ```
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use backstop::search::Search;
+    /// use backstop::search::JobSearch;
     ///
     /// let backstop = backstop::Backstop::open("memory:").await?;
     /// backstop.draft("emails").payload(r#"{"to":"ada@example.org"}"#).push().await?;
-    /// let search = Search { text: Some("ADA@".parse()?), ..Search::default() };
+    /// let search = JobSearch { text: Some("ADA@".parse()?), ..JobSearch::default() };
     /// let page = backstop.search(&search, &Default::default(), None, 10).await?;
     /// assert_eq!(page.jobs.len(), 1);
     /// # Ok(())
@@ -162,34 +162,34 @@ impl Backstop {
     /// ```
     pub async fn search(
         &self,
-        search: &Search,
+        search: &JobSearch,
         redaction: &Redaction,
         cursor: Option<String>,
         limit: usize,
-    ) -> Answer<Page> {
-        if !search.is_beyond_store() {
+    ) -> StoreResult<ListJobsResult> {
+        if !search.needs_scan() {
             // A second look among millions of jobs would take longer than a page may.
             return self.jobs(&search.filter, cursor, limit, 1).await;
         }
-        let sieve = OfSearch {
+        let predicate = SearchPredicate {
             search,
             state: search.state()?,
             redaction,
         };
-        sift(
+        find_jobs(
             self,
-            &search.narrowed()?,
-            Order::Newest,
+            &search.store_filter()?,
+            ListOrder::Newest,
             cursor,
             limit,
-            &sieve,
+            &predicate,
         )
         .await
     }
 }
 
 /// What decides about jobs where the store cannot tell all of it.
-pub(crate) trait Sieve: Sync {
+pub(crate) trait JobPredicate: Sync {
     /// How long a page is looked for where most jobs do not fit: whoever asked can go on behind it.
     const LOOK_FOR: Duration;
     /// How many jobs are looked at for a page.
@@ -209,13 +209,13 @@ pub(crate) trait Sieve: Sync {
     }
 }
 
-struct OfSearch<'a> {
-    search: &'a Search,
-    state: Option<State>,
+struct SearchPredicate<'a> {
+    search: &'a JobSearch,
+    state: Option<JobState>,
     redaction: &'a Redaction,
 }
 
-impl Sieve for OfSearch<'_> {
+impl JobPredicate for SearchPredicate<'_> {
     // Reading payloads takes a core, which those who work should have.
     const LOOK_FOR: Duration = Duration::from_millis(50);
 
@@ -236,24 +236,24 @@ impl Sieve for OfSearch<'_> {
 }
 
 /// Reads on until `limit` jobs are found, the list ends, or it was looked for long enough.
-pub(crate) async fn sift<S: Sieve>(
+pub(crate) async fn find_jobs<S: JobPredicate>(
     backstop: &Backstop,
     filter: &Filter,
-    order: Order,
+    order: ListOrder,
     mut cursor: Option<String>,
     limit: usize,
-    sieve: &S,
-) -> Answer<Page> {
+    predicate: &S,
+) -> StoreResult<ListJobsResult> {
     let (limit, began) = (limit.clamp(1, PAGE_MAX), Instant::now());
-    let first = if sieve.lets_all_through() {
+    let first = if predicate.lets_all_through() {
         limit
     } else {
         limit.min(READ_FIRST)
     };
-    let (mut found, mut looked, mut size) = (Page::default(), 0, first);
+    let (mut found, mut looked, mut size) = (ListJobsResult::default(), 0, first);
     loop {
         let missing = limit - found.jobs.len();
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter: filter.clone(),
             cursor: cursor.clone(),
             limit: size,
@@ -263,13 +263,16 @@ pub(crate) async fn sift<S: Sieve>(
             .store()
             .jobs(query, backstop.current_time().await)
             .await?;
-        let is_passed = page.jobs.last().is_some_and(|job| sieve.is_passed_at(job));
+        let is_passed = page
+            .jobs
+            .last()
+            .is_some_and(|job| predicate.is_passed_at(job));
         let (jobs, largest) = (
             page.jobs.len(),
             page.jobs.iter().map(bytes_of).max().unwrap_or_default(),
         );
-        let fitting = sieved(page.jobs, sieve).await;
-        let last = Look {
+        let fitting = filter_batch(page.jobs, predicate).await;
+        let last = ReadSizer {
             size,
             is_all_fitting: fitting.len() == jobs,
             largest,
@@ -290,7 +293,7 @@ pub(crate) async fn sift<S: Sieve>(
             return Ok(found);
         }
         let missing = limit - found.jobs.len();
-        size = if sieve.lets_all_through() {
+        size = if predicate.lets_all_through() {
             missing
         } else {
             last.next(missing)
@@ -299,7 +302,7 @@ pub(crate) async fn sift<S: Sieve>(
 }
 
 /// What a call for jobs has shown.
-struct Look {
+struct ReadSizer {
     /// How many were asked for.
     size: usize,
     /// Whether each that came fits.
@@ -308,7 +311,7 @@ struct Look {
     largest: usize,
 }
 
-impl Look {
+impl ReadSizer {
     /// How many jobs to ask for next: more and more where payloads are small, fewer at once where
     /// one was large; and where all fit no more than are missing.
     fn next(&self, missing: usize) -> usize {
@@ -327,11 +330,11 @@ impl Look {
 }
 
 /// Those that fit. Looking into large payloads takes long: others have their turn in between.
-async fn sieved<S: Sieve>(jobs: Vec<Job>, sieve: &S) -> Vec<Job> {
+async fn filter_batch<S: JobPredicate>(jobs: Vec<Job>, predicate: &S) -> Vec<Job> {
     let (mut fitting, mut bytes) = (Vec::new(), 0);
     for job in jobs {
         bytes += bytes_of(&job);
-        if sieve.fits(&job) {
+        if predicate.fits(&job) {
             fitting.push(job);
         }
         if bytes >= TURN_BYTES {

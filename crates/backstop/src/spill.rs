@@ -10,15 +10,15 @@ mod line;
 mod segments;
 mod take_in;
 
-pub use take_in::TakenIn;
+pub use take_in::TakeInReport;
 
-use crate::address::{Address, StoreKind};
+use crate::address::{StoreAddress, StoreKind};
 use crate::client::Backstop;
 use crate::clock::Clock;
-use crate::random::Random;
-use backstop_core::port::{Burial, Operator};
+use crate::random::RandomSource;
+use backstop_core::port::{NewDeadLetter, OperatorStore};
 use backstop_core::{Span, Time};
-use segments::Segments;
+use segments::SpillSegments;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ pub(crate) use line::encode;
 
 /// Bytes of a segment, unless it is told otherwise; with their payloads as texts, no more than one
 /// burial may carry.
-const SEGMENT_BYTES_USUAL: u64 = 8 << 20;
+const SEGMENT_BYTES_DEFAULT: u64 = 8 << 20;
 /// Bytes of all segments of a directory, unless it is told otherwise.
-const TOTAL_BYTES_USUAL: u64 = 256 << 20;
+const TOTAL_BYTES_DEFAULT: u64 = 256 << 20;
 /// The directory, unless it is told otherwise.
-const DIRECTORY_USUAL: &str = "backstop-spill";
+const DIRECTORY_DEFAULT: &str = "backstop-spill";
 
 /// Where dead letters are spilled, and how many.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,14 +56,14 @@ impl SpillSettings {
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
-            segment_bytes_max: SEGMENT_BYTES_USUAL,
-            total_bytes_max: TOTAL_BYTES_USUAL,
+            segment_bytes_max: SEGMENT_BYTES_DEFAULT,
+            total_bytes_max: TOTAL_BYTES_DEFAULT,
         }
     }
 
     /// Beside an SQLite file; else in the working directory, in a place that only this address
     /// comes to.
-    pub(crate) fn of(address: &Address) -> Self {
+    pub(crate) fn of(address: &StoreAddress) -> Self {
         if let (Some(StoreKind::Sqlite), Some(file)) = (address.kind(), address.sqlite_file()) {
             let mut directory = file.as_os_str().to_owned();
             directory.push("-spill");
@@ -73,12 +73,12 @@ impl SpillSettings {
         // one.
         let shown = address.to_string();
         let word = address.kind().map_or("store", StoreKind::word);
-        Self::at(Path::new(DIRECTORY_USUAL).join(format!("{word}-{}", line::checksum(&shown))))
+        Self::at(Path::new(DIRECTORY_DEFAULT).join(format!("{word}-{}", line::checksum(&shown))))
     }
 
     /// Where a store is spilled whose address nobody knows.
-    pub(crate) fn usual() -> Self {
-        Self::at(DIRECTORY_USUAL)
+    pub(crate) fn default_directory() -> Self {
+        Self::at(DIRECTORY_DEFAULT)
     }
 }
 
@@ -144,36 +144,36 @@ pub struct SpillStatus {
 
 /// Dead letters that the store did not take. Cheap to clone; goes with its [`Backstop`].
 #[derive(Clone)]
-pub struct Spill(Arc<Inner>);
+pub struct Spill(Arc<SpillInner>);
 
-struct Inner {
+struct SpillInner {
     directory: PathBuf,
-    segments: Mutex<Segments>,
+    segments: Mutex<SpillSegments>,
     /// Who takes in: the background, or whoever asks for a round.
     turn: tokio::sync::Mutex<()>,
     /// The task that takes in, while there is something to be taken in.
     taker: Mutex<Option<JoinHandle<()>>>,
-    store: Arc<dyn Operator>,
+    store: Arc<dyn OperatorStore>,
     clock: Arc<dyn Clock>,
-    random: Random,
+    random: RandomSource,
 }
 
 impl Spill {
     pub(crate) fn on(
         mut settings: SpillSettings,
-        store: Arc<dyn Operator>,
+        store: Arc<dyn OperatorStore>,
         clock: Arc<dyn Clock>,
-        random: Random,
+        random: RandomSource,
     ) -> Self {
         // The working directory may change; what was spilled stays where it is.
         if let Ok(absolute) = std::path::absolute(&settings.directory) {
             settings.directory = absolute;
         }
-        settings.segment_bytes_max = settings.segment_bytes_max.min(SEGMENT_BYTES_USUAL);
+        settings.segment_bytes_max = settings.segment_bytes_max.min(SEGMENT_BYTES_DEFAULT);
         let directory = settings.directory.clone();
-        let segments = Mutex::new(Segments::new(settings, random.clone()));
+        let segments = Mutex::new(SpillSegments::new(settings, random.clone()));
         let turn = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner {
+        Self(Arc::new(SpillInner {
             directory,
             segments,
             turn,
@@ -194,12 +194,12 @@ impl Spill {
 
     /// Offers what waits to the store, now: this process's dead letters and those of processes that
     /// are no more. Happens by itself after a spill and when a store is opened.
-    pub async fn take_in(&self) -> Result<TakenIn, SpillError> {
+    pub async fn take_in(&self) -> Result<TakeInReport, SpillError> {
         self.0.round().await
     }
 
     /// Keeps a dead letter durably until the store takes it; answers the file it is in.
-    pub(crate) async fn put(&self, burial: &Burial) -> Result<PathBuf, SpillError> {
+    pub(crate) async fn put(&self, burial: &NewDeadLetter) -> Result<PathBuf, SpillError> {
         let line = encode(burial);
         let path = self
             .0
@@ -219,7 +219,7 @@ impl Spill {
     }
 }
 
-impl Inner {
+impl SpillInner {
     fn start_taking_in(self: &Arc<Self>, first_wait: Span) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -246,7 +246,7 @@ impl Inner {
         ends.await.unwrap_or(true)
     }
 
-    fn segments(&self) -> MutexGuard<'_, Segments> {
+    fn segments(&self) -> MutexGuard<'_, SpillSegments> {
         // Segments are whole between any two of their changes; what is on the disk is what counts.
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +254,7 @@ impl Inner {
     /// Does something that waits for the disk.
     async fn on_disk<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&mut Segments) -> T + Send + 'static,
+        work: impl FnOnce(&mut SpillSegments) -> T + Send + 'static,
     ) -> Result<T, SpillError> {
         let inner = Arc::clone(self);
         let worked = tokio::task::spawn_blocking(move || work(&mut inner.segments()));

@@ -25,8 +25,8 @@
 //! ```
 
 use crate::client::Backstop;
-use crate::clock::{Clock, Leaps, ManualClock};
-use crate::random::Random;
+use crate::clock::{Clock, ClockJumps, ManualClock};
+use crate::random::RandomSource;
 use backstop_core::{Span, Time};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 /// A store in memory and a clock that stands still.
 #[derive(Debug)]
-pub struct Test {
+pub struct TestBackstop {
     /// To push to and to work from.
     pub backstop: Backstop,
     /// Moves only when told to.
@@ -48,7 +48,7 @@ pub struct Test {
 pub struct VirtualClock {
     started: tokio::time::Instant,
     jumped: AtomicI64,
-    leaps: Leaps,
+    leaps: ClockJumps,
 }
 
 impl VirtualClock {
@@ -57,7 +57,7 @@ impl VirtualClock {
         Self {
             started: tokio::time::Instant::now(),
             jumped: AtomicI64::new(0),
-            leaps: Leaps::default(),
+            leaps: ClockJumps::default(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Clock for VirtualClock {
         )
     }
 
-    fn leapt(&self, within: Duration) -> Span {
+    fn jumped_within(&self, within: Duration) -> Span {
         self.leaps.forward(within)
     }
 }
@@ -87,12 +87,12 @@ impl Clock for VirtualClock {
 const START: Time = Time::from_millis(1_767_225_600_000);
 
 /// A new, empty store; the same random numbers in every run.
-pub fn start() -> Test {
+pub fn start() -> TestBackstop {
     let clock = Arc::new(ManualClock::at(START));
     let backstop = Backstop::on(
         Arc::new(MemoryStore::new()),
         Arc::<ManualClock>::clone(&clock),
-        Random::seeded(1),
+        RandomSource::seeded(1),
     );
-    Test { backstop, clock }
+    TestBackstop { backstop, clock }
 }

@@ -12,13 +12,13 @@
 //! A run's span has the fields that logs are searched by: `job`, `queue`, `kind`, `attempt`,
 //! `worker`, `trace`.
 
-use backstop_core::{Leased, NewJob, TraceContext, WorkerName};
+use backstop_core::{LeasedRun, NewJob, TraceContext, WorkerName};
 use std::sync::OnceLock;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 /// Whatever exports the spans of this process.
-pub trait Exporter: Send + Sync + 'static {
+pub trait TraceExporter: Send + Sync + 'static {
     /// Where a span stands; `None` if it is not exported.
     fn context(&self, span: &Span) -> Option<TraceContext>;
 
@@ -29,10 +29,10 @@ pub trait Exporter: Send + Sync + 'static {
     fn adopt(&self, span: &Span, parent: TraceContext);
 }
 
-static EXPORTER: OnceLock<Box<dyn Exporter>> = OnceLock::new();
+static EXPORTER: OnceLock<Box<dyn TraceExporter>> = OnceLock::new();
 
 /// Says who exports the spans of this process; whether nobody did before, who then stays.
-pub fn exported_by(exporter: impl Exporter) -> bool {
+pub fn set_exporter(exporter: impl TraceExporter) -> bool {
     EXPORTER.set(Box::new(exporter)).is_ok()
 }
 
@@ -51,7 +51,7 @@ pub fn adopt(span: &Span, parent: TraceContext) {
 
 /// The span around a push. Jobs that do not say where they were asked for carry its place from then
 /// on, and so do those of the same trace: it is nearer.
-pub(crate) fn pushing(jobs: &mut [NewJob]) -> Span {
+pub(crate) fn push_span(jobs: &mut [NewJob]) -> Span {
     let span = info_span!(
         target: "backstop::push",
         "push",
@@ -94,8 +94,8 @@ pub(crate) fn pushing(jobs: &mut [NewJob]) -> Span {
 
 /// The span around a run, and where it stands: its own place, or that of the push if spans are not
 /// exported.
-pub(crate) fn running(leased: &Leased, worker: &WorkerName) -> (Span, Option<TraceContext>) {
-    let pushed = leased.terms.trace();
+pub(crate) fn run_span(leased: &LeasedRun, worker: &WorkerName) -> (Span, Option<TraceContext>) {
+    let pushed = leased.options.trace();
     let span = info_span!(
         target: "backstop::run",
         parent: None,
@@ -123,7 +123,7 @@ pub(crate) fn running(leased: &Leased, worker: &WorkerName) -> (Span, Option<Tra
 }
 
 /// Notes on its span how a run ended.
-pub(crate) fn ended(span: &Span, outcome: &'static str, failed: bool) {
+pub(crate) fn record_end(span: &Span, outcome: &'static str, failed: bool) {
     span.record("outcome", outcome);
     if failed {
         span.record("otel.status_code", "ERROR");

@@ -1,30 +1,30 @@
 //! Why a job does not run: one answer, naming the one gate it stands before.
 //!
-//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
+//! [`explain_job`] is a function of what an operator can read; it asks nothing and changes nothing.
 //! [`Backstop::why`] asks for what it needs. Records that a stream holds have an answer of their
 //! own, in [`record`].
 //!
 //! [`Backstop::why`]: crate::Backstop::why
 
-mod ask;
+mod explain;
 pub mod record;
-pub(crate) mod told;
+pub(crate) mod render;
 
-pub use ask::Explained;
+pub use explain::ExplainedJob;
 
-use crate::breakers::{GuardName, GuardStatus};
+use crate::breakers::{BreakerInfo, BreakerName};
 use crate::engine::execute::UNKNOWN_KIND_WAIT;
-use crate::rates::RateStatus;
-use crate::worker::Timing;
+use crate::rate_limits::RateStatus;
+use crate::worker::WorkerTiming;
 use backstop_core::blame::strikes;
-use backstop_core::breaker::Admission;
-use backstop_core::gate::Shut;
+use backstop_core::breaker::BreakerAdmission;
+use backstop_core::gate::ShutReason;
 use backstop_core::job::Claimant;
-use backstop_core::port::{Gate, KeyHolder, QueueStatus, WorkerStatus};
+use backstop_core::port::{QueueState, QueueStatus, UniqueKeyHolder, WorkerStatus};
 use backstop_core::rate::{BACK_MIN, RateLimit};
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Reason;
-use backstop_core::{Job, JobId, Kind, Span, State, StreamKey, StreamName, Time, WorkerName};
+use backstop_core::verdict::EndReason;
+use backstop_core::{Job, JobId, JobState, Kind, Span, StreamKey, StreamName, Time, WorkerName};
 
 /// A worker whose last sign of life is older than this counts as gone. The usual lease makes
 /// workers beat every five seconds.
@@ -32,7 +32,7 @@ pub const LIVE_WITHIN: Span = Span::secs(30);
 
 /// What is known about a job and its surroundings.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct JobFacts<'a> {
     /// The job, if there is one.
     pub job: Option<&'a Job>,
     /// Its queue, if it has a status.
@@ -42,16 +42,16 @@ pub struct Facts<'a> {
     /// When the worker that has the job last gave a sign of life, if it was within the hour.
     pub holder_seen_at: Option<Time>,
     /// The breakers and gates that stand before it.
-    pub guards: &'a [GuardStatus],
+    pub breakers: &'a [BreakerInfo],
     /// The rate limit of its queue, if it has one.
     pub rate: Option<&'a RateStatus>,
     /// Live workers that serve its queue and said that they have no handler for its kind.
-    pub strangers: &'a [WorkerName],
+    pub workers_without_handler: &'a [WorkerName],
     /// Live workers that serve its queue and take no new jobs, because they were asked not to, or
     /// stop.
     pub quiet: &'a [WorkerName],
     /// Another job that holds its unique key, if one does.
-    pub twin: Option<KeyHolder>,
+    pub key_holder: Option<UniqueKeyHolder>,
     /// The record of a stream that it is the dead letter of, if it is.
     pub record: Option<&'a DeadRecord>,
     /// All runs the job may have; `None` if only its age ends it.
@@ -75,7 +75,7 @@ pub struct DeadRecord {
 
 /// A worker that has a job and is late with its heartbeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Silence {
+pub struct WorkerSilence {
     /// When it last gave a sign of life.
     pub seen_at: Time,
     /// How long ago that is.
@@ -87,7 +87,7 @@ pub struct Silence {
 
 /// Why a job does not run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum JobExplanation {
     /// There is no such job.
     NotFound,
     /// Its queue gives nothing out.
@@ -105,7 +105,7 @@ pub enum Why {
         /// Which gate.
         gate: String,
         /// Why it is shut.
-        shut: Shut,
+        shut: ShutReason,
         /// How many dead letters its queue has, and may have.
         dead: Option<(u64, u64)>,
         /// When one of them is tried again; `None` if somebody shut the gate, and must reset it.
@@ -145,7 +145,7 @@ pub enum Why {
         /// So many workers vanished with it lately: it begins there when no other such job runs.
         strikes: u64,
         /// Its worker is late with its heartbeats.
-        silence: Option<Silence>,
+        silence: Option<WorkerSilence>,
     },
     /// It ran, and its worker gives no sign of life.
     Lost {
@@ -197,7 +197,7 @@ pub enum Why {
     /// It was given up.
     Dead {
         /// Why.
-        reason: Option<Reason>,
+        reason: Option<EndReason>,
         /// When.
         at: Option<Time>,
         /// What went wrong last.
@@ -206,29 +206,29 @@ pub enum Why {
         record: Option<DeadRecord>,
     },
     /// It has ended, and cannot come back: another job has its unique key.
-    UniqueTwin {
+    UniqueKeyHeld {
         /// How it ended.
-        ended: Box<Why>,
+        ended: Box<JobExplanation>,
         /// The key.
         key: UniqueKey,
         /// Who has it.
         twin: JobId,
         /// Where that one stands.
-        state: State,
+        state: JobState,
     },
     /// It was called off.
     Cancelled {
         /// Why.
-        reason: Option<Reason>,
+        reason: Option<EndReason>,
         /// When.
         at: Option<Time>,
     },
 }
 
 /// The answer for one job.
-pub fn why(facts: Facts<'_>) -> Why {
+pub fn explain_job(facts: JobFacts<'_>) -> JobExplanation {
     let Some(job) = facts.job else {
-        return Why::NotFound;
+        return JobExplanation::NotFound;
     };
     let last_error = || {
         job.history
@@ -236,22 +236,22 @@ pub fn why(facts: Facts<'_>) -> Why {
             .pop()
             .map(|failure| failure.error.message)
     };
-    let retrying = |at| Why::Retrying {
+    let retrying = |at| JobExplanation::Retrying {
         attempt: job.attempt.saturating_add(1),
         max_attempts: facts.max_attempts,
         at,
         error: last_error(),
     };
     match job.state {
-        State::Done => Why::Done {
+        JobState::Done => JobExplanation::Done {
             at: job.finished_at,
         },
-        State::Dead => {
+        JobState::Dead => {
             let (error, record) = (last_error(), facts.record.cloned());
-            ended(
+            explain_ended(
                 job,
                 facts,
-                Why::Dead {
+                JobExplanation::Dead {
                     reason: job.reason,
                     at: job.finished_at,
                     error,
@@ -259,35 +259,42 @@ pub fn why(facts: Facts<'_>) -> Why {
                 },
             )
         }
-        State::Cancelled => ended(
+        JobState::Cancelled => explain_ended(
             job,
             facts,
-            Why::Cancelled {
+            JobExplanation::Cancelled {
                 reason: job.reason,
                 at: job.finished_at,
             },
         ),
-        State::Running => held(job, facts),
-        State::Scheduled | State::Retrying | State::Ready => {
-            let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
-            let is_paused = facts.queue.is_some_and(|queue| queue.gate == Gate::Paused);
+        JobState::Running => explain_running(job, facts),
+        JobState::Scheduled | JobState::Retrying | JobState::Ready => {
+            let due =
+                (job.state != JobState::Ready && job.run_at > facts.now).then_some(job.run_at);
+            let is_paused = facts
+                .queue
+                .is_some_and(|queue| queue.state == QueueState::Paused);
             match due {
                 // First the gate that only a person opens: a job that is due tomorrow in a paused
                 // queue will not run.
-                _ if is_paused => Why::Paused { due },
+                _ if is_paused => JobExplanation::Paused { due },
                 Some(at)
                     if at.since(facts.now) <= UNKNOWN_KIND_WAIT
                         && unknown_kind(job, facts).is_some() =>
                 {
-                    guarded(facts)
+                    explain_closed(facts)
                         .or_else(|| unknown_kind(job, facts))
-                        .unwrap_or(Why::NotDue { at })
+                        .unwrap_or(JobExplanation::NotDue { at })
                 }
-                Some(at) if job.state == State::Retrying && at > next_probe(facts) => retrying(at),
-                _ => match (guarded(facts), due) {
+                Some(at) if job.state == JobState::Retrying && at > next_probe(facts) => {
+                    retrying(at)
+                }
+                _ => match (explain_closed(facts), due) {
                     (Some(shut), _) => shut,
-                    (None, Some(at)) => put_off(job, facts).unwrap_or(Why::NotDue { at }),
-                    (None, None) => ready(job, facts),
+                    (None, Some(at)) => {
+                        explain_delayed(job, facts).unwrap_or(JobExplanation::NotDue { at })
+                    }
+                    (None, None) => explain_ready(job, facts),
                 },
             }
         }
@@ -296,29 +303,29 @@ pub fn why(facts: Facts<'_>) -> Why {
 
 /// The guard that keeps it from running, if one does. What waits longer for a time of its own does
 /// not wait for the guard.
-fn guarded(facts: Facts<'_>) -> Option<Why> {
-    let shut = facts.guards.iter().find(|guard| guard.is_shut())?;
+fn explain_closed(facts: JobFacts<'_>) -> Option<JobExplanation> {
+    let shut = facts.breakers.iter().find(|guard| guard.is_shut())?;
     let until = match shut.admission {
-        Admission::Not { until } => until,
-        Admission::Freely { .. } | Admission::Probes { .. } => Some(facts.now),
+        BreakerAdmission::Blocked { until } => until,
+        BreakerAdmission::Unlimited { .. } | BreakerAdmission::Probes { .. } => Some(facts.now),
     };
     Some(match (&shut.name, shut.shut) {
-        (GuardName::Gate(..), shut_by) => Why::GateShut {
+        (BreakerName::Gate(..), shut_by) => JobExplanation::GateShut {
             gate: shut.name.to_string(),
-            shut: shut_by.unwrap_or(Shut::Forced),
+            shut: shut_by.unwrap_or(ShutReason::Forced),
             dead: facts
                 .queue
-                .map(|queue| (queue.counts.of(State::Dead), queue.bounds.dead_max)),
+                .map(|queue| (queue.counts.of(JobState::Dead), queue.bounds.dead_max)),
             until,
         },
-        (GuardName::Breaker(_), _) => Why::BreakerOpen { until },
+        (BreakerName::Breaker(_), _) => JobExplanation::BreakerOpen { until },
     })
 }
 
 /// When a shut guard lets something through; now, if none is shut.
-fn next_probe(facts: Facts<'_>) -> Time {
-    match guarded(facts) {
-        Some(Why::BreakerOpen { until } | Why::GateShut { until, .. }) => {
+fn next_probe(facts: JobFacts<'_>) -> Time {
+    match explain_closed(facts) {
+        Some(JobExplanation::BreakerOpen { until } | JobExplanation::GateShut { until, .. }) => {
             until.unwrap_or(Time::from_micros(i64::MAX))
         }
         _ => facts.now,
@@ -326,52 +333,52 @@ fn next_probe(facts: Facts<'_>) -> Time {
 }
 
 /// What leave that was refused and the return of its job may be apart.
-const A_MOMENT: Span = Span::secs(10);
+const SOON: Span = Span::secs(10);
 
 /// The limit it was one too many for, if it was: somebody was refused while it was there, and it
 /// waits for as long as such jobs go back for.
-fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
-    let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
+fn explain_delayed(job: &Job, facts: JobFacts<'_>) -> Option<JobExplanation> {
+    let rate = facts.rate.filter(|_| job.state == JobState::Scheduled)?;
     let refused_at = rate.refused_at?;
     let is_put_off = match rate.limit.over {
         Some(over) => {
             let since = job.run_at.before(over);
-            let around = since.before(A_MOMENT)..=since.after(A_MOMENT);
+            let around = since.before(SOON)..=since.after(SOON);
             around.contains(&refused_at) && job.inserted_at <= since && since <= facts.now
         }
         // Whatever put it off, the limit lets nothing start before.
         None => job.inserted_at <= refused_at && job.run_at <= rate.room_at.after(BACK_MIN),
     };
-    is_put_off.then_some(Why::RateLimited {
+    is_put_off.then_some(JobExplanation::RateLimited {
         until: job.run_at,
         limit: rate.limit,
     })
 }
 
 /// A job that ended, and whether it could come back.
-fn ended(job: &Job, facts: Facts<'_>, ended: Why) -> Why {
+fn explain_ended(job: &Job, facts: JobFacts<'_>, explain_ended: JobExplanation) -> JobExplanation {
     let twin = facts
-        .twin
+        .key_holder
         .filter(|twin| twin.is_live() && twin.job != job.id);
     match (twin, &job.unique_key) {
         (
-            Some(KeyHolder {
+            Some(UniqueKeyHolder {
                 job: twin,
                 state: Some(state),
             }),
             Some(key),
-        ) => Why::UniqueTwin {
-            ended: Box::new(ended),
+        ) => JobExplanation::UniqueKeyHeld {
+            ended: Box::new(explain_ended),
             key: key.clone(),
             twin,
             state,
         },
-        _ => ended,
+        _ => explain_ended,
     }
 }
 
 /// Workers that serve its queue.
-fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
+fn serving_workers<'a>(job: &Job, facts: JobFacts<'a>) -> Vec<&'a WorkerStatus> {
     facts
         .workers
         .iter()
@@ -381,30 +388,30 @@ fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
 
 /// Whether all who serve its queue are strangers to its kind: each of them gives it back for a
 /// while, for the others.
-fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
-    let mut serving = serving(job, facts);
+fn unknown_kind(job: &Job, facts: JobFacts<'_>) -> Option<JobExplanation> {
+    let mut serving = serving_workers(job, facts);
     serving.retain(|worker| !facts.quiet.contains(&worker.name));
     let is_known = serving.is_empty()
         || serving
             .iter()
-            .any(|worker| !facts.strangers.contains(&worker.name));
-    (!is_known).then(|| Why::UnknownKind {
+            .any(|worker| !facts.workers_without_handler.contains(&worker.name));
+    (!is_known).then(|| JobExplanation::UnknownKind {
         kind: job.kind.clone(),
         workers: serving.len() as u64,
     })
 }
 
-fn is_all_quiet(serving: &[&WorkerStatus], facts: Facts<'_>) -> bool {
+fn is_all_quiet(serving: &[&WorkerStatus], facts: JobFacts<'_>) -> bool {
     serving
         .iter()
         .all(|worker| facts.quiet.contains(&worker.name))
 }
 
-fn held(job: &Job, facts: Facts<'_>) -> Why {
+fn explain_running(job: &Job, facts: JobFacts<'_>) -> JobExplanation {
     let now = facts.now;
     let lost = strikes(job.lost_leases, &job.history, now);
     match &job.held_by {
-        Some(claimant) if claimant.until < now => Why::Lost {
+        Some(claimant) if claimant.until < now => JobExplanation::Lost {
             worker: claimant.worker.clone(),
             since: claimant.until,
         },
@@ -412,17 +419,17 @@ fn held(job: &Job, facts: Facts<'_>) -> Why {
             worker,
             since,
             until,
-        }) => Why::Running {
+        }) => JobExplanation::Running {
             worker: worker.clone(),
             since: Some(*since),
             until: *until,
             strikes: lost.len() as u64,
             silence: facts
                 .holder_seen_at
-                .and_then(|seen_at| silence(seen_at, *until, now)),
+                .and_then(|seen_at| worker_silence(seen_at, *until, now)),
         },
         // Settled between the reading of the job and of its claim.
-        None => Why::Running {
+        None => JobExplanation::Running {
             worker: WorkerName::new("unknown"),
             since: None,
             until: now,
@@ -433,9 +440,9 @@ fn held(job: &Job, facts: Facts<'_>) -> Why {
 }
 
 /// Three heartbeats fit into a lease: a worker that let half of it pass without one is late.
-fn silence(seen_at: Time, until: Time, now: Time) -> Option<Silence> {
+fn worker_silence(seen_at: Time, until: Time, now: Time) -> Option<WorkerSilence> {
     let (lasts, left) = (now.since(seen_at), until.since(now));
-    (lasts > left).then(|| Silence {
+    (lasts > left).then(|| WorkerSilence {
         seen_at,
         lasts,
         reruns_by: until.after(takeover_bound()),
@@ -444,16 +451,16 @@ fn silence(seen_at: Time, until: Time, now: Time) -> Option<Silence> {
 
 /// The longest time from a lease's end to the next run of its job, where a worker is free for it.
 fn takeover_bound() -> Span {
-    Timing::default().recovery_bound(Span::ZERO)
+    WorkerTiming::default().recovery_bound(Span::ZERO)
 }
 
-fn ready(job: &Job, facts: Facts<'_>) -> Why {
-    let serving = serving(job, facts);
+fn explain_ready(job: &Job, facts: JobFacts<'_>) -> JobExplanation {
+    let serving = serving_workers(job, facts);
     if serving.is_empty() {
-        return Why::NoWorker;
+        return JobExplanation::NoWorker;
     }
     if let Some(first) = serving.first().filter(|_| is_all_quiet(&serving, facts)) {
-        return Why::Quiet {
+        return JobExplanation::Quiet {
             workers: serving.len() as u64,
             first: first.name.clone(),
         };
@@ -462,7 +469,7 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
         return unknown;
     }
     if let Some(rate) = facts.rate.filter(|rate| rate.room_at > facts.now) {
-        return Why::RateLimited {
+        return JobExplanation::RateLimited {
             until: rate.room_at,
             limit: rate.limit,
         };
@@ -470,14 +477,16 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
     let lost = strikes(job.lost_leases, &job.history, facts.now);
     if let Some(last) = lost.last() {
         let (strikes, last) = (lost.len() as u64, WorkerName::new(last));
-        return Why::Suspect {
+        return JobExplanation::Suspect {
             strikes,
             last,
             workers: serving.len() as u64,
         };
     }
-    let ready = facts.queue.map_or(0, |queue| queue.counts.of(State::Ready));
-    Why::Waiting {
+    let ready = facts
+        .queue
+        .map_or(0, |queue| queue.counts.of(JobState::Ready));
+    JobExplanation::Waiting {
         before: ready.saturating_sub(1),
         workers: serving.len() as u64,
         running: serving.iter().map(|worker| worker.running).sum(),

@@ -4,17 +4,17 @@
 //! What follows a failure is decided by the same rules as for jobs ([`backstop_core::verdict`]).
 //! The waits are in this process: work that must outlive it is pushed as a job.
 
-pub(crate) mod burial;
+pub(crate) mod dead_letter;
 
 use crate::client::Backstop;
-use crate::draft::{BadDraft, Draft};
-use crate::engine::execute::panicked;
-use crate::handler::Fail;
-use backstop_core::failure::{ErrorReport, History};
-use backstop_core::port::Burial;
-use backstop_core::terms::Terms;
-use backstop_core::verdict::{Ending, Keep, Reason, Rules, judge};
-use backstop_core::{JobId, Lease, Leased, NewJob, RetryPolicy, State, Time, WorkerName};
+use crate::draft::{DraftError, JobDraft};
+use crate::engine::execute::panic_ending;
+use crate::handler::RunError;
+use backstop_core::failure::{ErrorReport, FailureHistory};
+use backstop_core::job_options::JobOptions;
+use backstop_core::port::NewDeadLetter;
+use backstop_core::verdict::{DoneRetention, EndReason, QueueRules, RunEnding, judge};
+use backstop_core::{JobId, JobState, Lease, LeasedRun, NewJob, RetryPolicy, Time, WorkerName};
 use futures_util::FutureExt;
 use serde::Serialize;
 use std::fmt;
@@ -26,47 +26,47 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 pub struct WithRetry {
     backstop: Backstop,
-    draft: Draft,
+    draft: JobDraft,
     policy: Option<RetryPolicy>,
-    named: Named,
+    id_source: IdSource,
 }
 
 /// Who made the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum IdSource {
     /// This process, at random: nobody else has it.
-    Here,
+    Generated,
     /// The caller: it may stand for something the store knows.
     ByCaller,
 }
 
 /// What came of an operation.
 #[derive(Debug, Clone)]
-pub struct Retried<T> {
+pub struct RetryResult<T> {
     /// The id its dead letter has, if it comes to that.
     pub id: JobId,
     /// How often it ran, without the runs that ended in a snooze.
     pub attempts: u32,
     /// Its value, or why there is none.
-    pub outcome: Result<T, GivenUp>,
+    pub outcome: Result<T, GivenUpOperation>,
 }
 
 /// Why an operation is not tried again, and where its data went.
 #[derive(Debug, Clone)]
-pub struct GivenUp {
+pub struct GivenUpOperation {
     /// Why it is not tried again.
-    pub reason: Reason,
+    pub reason: EndReason,
     /// The last error.
     pub error: ErrorReport,
     /// Its failures and the waits between them.
-    pub history: History,
+    pub history: FailureHistory,
     /// Where its data went.
-    pub went: Went,
+    pub data: GivenUpData,
 }
 
 /// Where the data of an operation went that was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Went {
+pub enum GivenUpData {
     /// To the dead letters of its queue, in the store.
     Buried(JobId),
     /// Nowhere new: the store has a job of the id that the caller gave, in whatever state, which
@@ -78,7 +78,7 @@ pub enum Went {
     /// Nowhere: the disk failed as well, or the spill directory is full. The whole record is in the
     /// log, at level error, in a line that begins with `CRITICAL DATA LOSS`.
     Lost,
-    /// Nowhere, as the operation wanted: it ended with [`Fail::discard`] or [`Fail::cancel`].
+    /// Nowhere, as the operation wanted: it ended with [`RunError::discard`] or [`RunError::cancel`].
     Discarded,
 }
 
@@ -88,11 +88,11 @@ impl Backstop {
     /// serves `queue` can then do the work.
     ///
     /// ```
-    /// # use backstop::{Backstop, Fail, Went, core::port::GroupQuery};
+    /// # use backstop::{Backstop, RunError, GivenUpData, core::port::ListGroupsRequest};
     /// # use serde_json::json;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let detect = |_: u32| async { Err::<u32, _>(Fail::retry("the model does not answer")) };
+    /// # let detect = |_: u32| async { Err::<u32, _>(RunError::retry("the model does not answer")) };
     /// let backstop = Backstop::open("memory:").await?;
     /// let image = json!({ "camera": "front door", "file": "2026-01-01.jpg" });
     /// let retried = backstop
@@ -104,7 +104,7 @@ impl Backstop {
     ///     Ok(found) => println!("{found} persons after {} attempts", retried.attempts),
     ///     Err(given_up) => {
     ///         assert_eq!(given_up.error.message, "the model does not answer");
-    ///         assert_eq!(given_up.went, Went::Buried(retried.id));
+    ///         assert_eq!(given_up.data, GivenUpData::Buried(retried.id));
     ///     }
     /// }
     /// # Ok(())
@@ -116,7 +116,7 @@ impl Backstop {
             backstop: self.clone(),
             draft,
             policy: None,
-            named: Named::Here,
+            id_source: IdSource::Generated,
         }
     }
 }
@@ -137,19 +137,19 @@ impl WithRetry {
 
     /// Its dead letter has this id: a UUID, or any name that stands for the same work every time.
     /// There is one job of an id: if the store knows it already, nothing is added
-    /// ([`Went::Known`]).
+    /// ([`GivenUpData::Known`]).
     pub fn id(mut self, id: &str) -> Self {
         self.draft = self.draft.id(id);
-        self.named = Named::ByCaller;
+        self.id_source = IdSource::ByCaller;
         self
     }
 
     /// Runs it, as often as it takes and the policy allows; `operation` gets the number of the run,
     /// 1 for the first.
     ///
-    /// It says what should follow a failure as handlers do: [`Fail::retry`], which any error
-    /// becomes, [`Fail::retry_after`], [`Fail::dead`], [`Fail::discard`], [`Fail::cancel`];
-    /// [`Fail::snooze`] waits without counting the run. A panic is a failure.
+    /// It says what should follow a failure as handlers do: [`RunError::retry`], which any error
+    /// becomes, [`RunError::retry_after`], [`RunError::dead`], [`RunError::discard`], [`RunError::cancel`];
+    /// [`RunError::snooze`] waits without counting the run. A panic is a failure.
     ///
     /// That it is given up is part of the answer. An error means that nothing was run: the queue's
     /// name, the kind or the data could not be those of a dead letter.
@@ -157,33 +157,35 @@ impl WithRetry {
     /// Whoever drops the future before it answers, in a run or while it waits for the next one,
     /// calls the work off: nothing is kept of it. Only once it is given up, its data finds its
     /// place even if nobody waits for the answer any more.
-    pub async fn run<T, F, Fut>(self, mut operation: F) -> Result<Retried<T>, BadDraft>
+    pub async fn run<T, F, Fut>(self, mut operation: F) -> Result<RetryResult<T>, DraftError>
     where
         F: FnMut(u32) -> Fut,
-        Fut: Future<Output = Result<T, Fail>>,
+        Fut: Future<Output = Result<T, RunError>>,
     {
         let mut tries = self.start().await?;
         loop {
             let ending = match attempt(&mut operation, tries.run.attempt()).await {
-                Ok(value) => return Ok(tries.succeeded(value)),
+                Ok(value) => return Ok(tries.into_success(value)),
                 Err(ending) => ending,
             };
-            match tries.judge(ending).await {
-                Step::Again { after } => tokio::time::sleep(after).await,
-                Step::Dead(reason, at) => return Ok(tries.died(reason, at).await),
-                Step::Dropped(reason) => return Ok(tries.given_up(reason, Went::Discarded)),
+            match tries.decide(ending).await {
+                RetryStep::Retry { after } => tokio::time::sleep(after).await,
+                RetryStep::Dead(reason, at) => return Ok(tries.give_up(reason, at).await),
+                RetryStep::Dropped(reason) => {
+                    return Ok(tries.into_given_up(reason, GivenUpData::Discarded));
+                }
             }
         }
     }
 
     /// Checked before the first run: what cannot be a dead letter is not begun.
-    async fn start(self) -> Result<Tries, BadDraft> {
+    async fn start(self) -> Result<RetriedOperation, DraftError> {
         let own = self.policy.clone().filter(RetryPolicy::is_stored);
-        let draft = own.into_iter().fold(self.draft, Draft::retry);
+        let draft = own.into_iter().fold(self.draft, JobDraft::retry);
         let job = draft.build().await?;
         let now = self.backstop.current_time().await;
         let number = self.backstop.random().lease_number();
-        let run = Leased {
+        let run = LeasedRun {
             lease: Lease {
                 queue: job.queue.clone(),
                 job: job.id,
@@ -197,62 +199,65 @@ impl WithRetry {
             inserted_at: now,
             run_at: now,
             // The policy at hand decides; the stored one may be none.
-            terms: Terms::encode(None, job.trace),
-            history: History::default(),
+            options: JobOptions::encode(None, job.trace),
+            history: FailureHistory::default(),
         };
         let policy = self.policy.unwrap_or_default();
-        Ok(Tries {
+        Ok(RetriedOperation {
             backstop: self.backstop,
             job,
             run,
             policy,
-            worker: burial::worker(),
-            named: self.named,
+            worker: dead_letter::worker(),
+            id_source: self.id_source,
         })
     }
 }
 
 /// One run; its panics are failures.
-async fn attempt<T, Fut>(operation: &mut impl FnMut(u32) -> Fut, number: u32) -> Result<T, Ending>
+async fn attempt<T, Fut>(
+    operation: &mut impl FnMut(u32) -> Fut,
+    number: u32,
+) -> Result<T, RunEnding>
 where
-    Fut: Future<Output = Result<T, Fail>>,
+    Fut: Future<Output = Result<T, RunError>>,
 {
     // Around the call as well: an operation may panic before its first await.
     let run = AssertUnwindSafe(async { operation(number).await }).catch_unwind();
     match run.await {
-        Ok(ended) => ended.map_err(Fail::into_ending),
-        Err(panic) => Err(panicked("operation", panic.as_ref())),
+        Ok(ended) => ended.map_err(RunError::into_ending),
+        Err(panic) => Err(panic_ending("operation", panic.as_ref())),
     }
 }
 
 /// What follows a run that did not succeed.
-enum Step {
+enum RetryStep {
     /// Another run, after this long.
-    Again { after: std::time::Duration },
+    Retry { after: std::time::Duration },
     /// None, since this time; its data is to be kept.
-    Dead(Reason, Time),
+    Dead(EndReason, Time),
     /// None, and nothing is to be kept.
-    Dropped(Reason),
+    Dropped(EndReason),
 }
 
 /// An operation that is being run. To the rules it is a job whose lease never ends.
-struct Tries {
+struct RetriedOperation {
     backstop: Backstop,
     job: NewJob,
-    run: Leased,
+    run: LeasedRun,
     policy: RetryPolicy,
     worker: WorkerName,
-    named: Named,
+    id_source: IdSource,
 }
 
-impl Tries {
+impl RetriedOperation {
     /// Lets the rules decide, and remembers what a store would.
-    async fn judge(&mut self, ending: Ending) -> Step {
+    async fn decide(&mut self, ending: RunEnding) -> RetryStep {
         let now = self.backstop.current_time_soon().await;
         let roll = self.backstop.random().roll();
-        let rules = Rules {
+        let rules = QueueRules {
             retry: &self.policy,
-            keep: Keep::Gone,
+            keep: DoneRetention::Gone,
         };
         let outcome = judge(&self.run, ending, &self.worker, rules, now, roll);
         let transition = outcome.transition(now);
@@ -266,32 +271,37 @@ impl Tries {
             self.run.history = history.clone();
         }
         match (transition.state, transition.reason) {
-            (State::Dead, Some(reason)) => Step::Dead(reason, now),
-            (_, Some(reason)) => Step::Dropped(reason),
+            (JobState::Dead, Some(reason)) => RetryStep::Dead(reason, now),
+            (_, Some(reason)) => RetryStep::Dropped(reason),
             (_, None) => {
                 self.run.run_at = transition.run_at.unwrap_or(now);
-                Step::Again {
+                RetryStep::Retry {
                     after: self.run.run_at.since(now).into(),
                 }
             }
         }
     }
 
-    fn succeeded<T>(self, value: T) -> Retried<T> {
-        Retried {
+    fn into_success<T>(self, value: T) -> RetryResult<T> {
+        RetryResult {
             id: self.job.id,
             attempts: self.run.attempt(),
             outcome: Ok(value),
         }
     }
 
-    async fn died<T>(self, reason: Reason, at: Time) -> Retried<T> {
-        let went = burial::keep(&self.backstop, self.burial(reason, at), self.named).await;
-        self.given_up(reason, went)
+    async fn give_up<T>(self, reason: EndReason, at: Time) -> RetryResult<T> {
+        let went = dead_letter::keep(
+            &self.backstop,
+            self.new_dead_letter(reason, at),
+            self.id_source,
+        )
+        .await;
+        self.into_given_up(reason, went)
     }
 
-    fn burial(&self, reason: Reason, at: Time) -> Burial {
-        Burial {
+    fn new_dead_letter(&self, reason: EndReason, at: Time) -> NewDeadLetter {
+        NewDeadLetter {
             job: NewJob {
                 run_at: Some(self.run.run_at),
                 ..self.job.clone()
@@ -306,20 +316,20 @@ impl Tries {
         }
     }
 
-    fn given_up<T>(self, reason: Reason, went: Went) -> Retried<T> {
+    fn into_given_up<T>(self, reason: EndReason, went: GivenUpData) -> RetryResult<T> {
         let history = self.run.history;
         let error = history
             .failures()
             .pop()
             .map(|failure| failure.error)
             .unwrap_or_default();
-        let given_up = GivenUp {
+        let given_up = GivenUpOperation {
             reason,
             error,
             history,
-            went,
+            data: went,
         };
-        Retried {
+        RetryResult {
             id: self.job.id,
             attempts: self.run.attempts_before,
             outcome: Err(given_up),
@@ -327,19 +337,19 @@ impl Tries {
     }
 }
 
-impl fmt::Display for GivenUp {
+impl fmt::Display for GivenUpOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "given up ({}): {}; its data {}",
-            self.reason, self.error.message, self.went
+            self.reason, self.error.message, self.data
         )
     }
 }
 
-impl std::error::Error for GivenUp {}
+impl std::error::Error for GivenUpOperation {}
 
-impl fmt::Display for Went {
+impl fmt::Display for GivenUpData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Buried(id) => write!(f, "is dead letter {id}"),

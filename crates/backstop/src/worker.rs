@@ -2,25 +2,25 @@
 
 use crate::client::Backstop;
 use crate::engine::{self, Engine};
-use crate::handler::{Fail, Handler, Raw, Run, States, Task, Typed};
-use crate::streams::letters_of;
+use crate::handler::{Handler, HandlerStates, RawRunHandler, Run, RunError, Task, TaskHandler};
+use crate::streams::dead_letter_stream;
 use crate::sweeps::Sweep;
 use crate::tables::Table;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_MIN};
-use backstop_core::name::BadName;
-use backstop_core::port::Shelf;
+use backstop_core::name::InvalidName;
+use backstop_core::port::Retention;
 use backstop_core::rate::RateLimit;
 use backstop_core::{
-    Bounds, Kind, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName,
+    Kind, QueueBounds, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName,
 };
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use crate::engine::progress::Progress;
-pub use crate::engine::running::Running;
+pub use crate::engine::progress::WorkerProgress;
+pub use crate::engine::running::RunningWorker;
 
 /// How a worker serves one queue.
 #[derive(Clone, Debug)]
@@ -36,9 +36,9 @@ pub struct QueueSettings {
     /// How long a job stays with a worker that gives no sign of life.
     pub lease: Span,
     /// How long ended jobs stay.
-    pub shelf: Shelf,
+    pub retention: Retention,
     /// How much it holds; `None` leaves that as it is.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<QueueBounds>,
     /// When to leave the service behind its handler alone; `None` for never.
     pub breaker: Option<BreakerSettings>,
     /// When to stop starting a kind whose jobs die.
@@ -60,8 +60,8 @@ impl QueueSettings {
 
     /// What holds for a queue that nothing is said about. A dead letter of a stream that is
     /// requeued has the policy of streams.
-    pub(crate) fn usual(queue: &QueueName) -> Self {
-        let retry = letters_of(queue).map(|_| RetryPolicy::default());
+    pub(crate) fn default_for(queue: &QueueName) -> Self {
+        let retry = dead_letter_stream(queue).map(|_| RetryPolicy::default());
         let usual = Self::default();
         Self {
             retry: retry.unwrap_or(usual.retry),
@@ -70,7 +70,7 @@ impl QueueSettings {
     }
 
     /// How many jobs are claimed ahead.
-    pub(crate) fn prefetch_usual(&self) -> usize {
+    pub(crate) fn default_prefetch(&self) -> usize {
         self.prefetch.unwrap_or(self.concurrency)
     }
 }
@@ -83,7 +83,7 @@ impl Default for QueueSettings {
             retry: RetryPolicy::of_queues(),
             timeout: None,
             lease: Span::secs(15),
-            shelf: Shelf::default(),
+            retention: Retention::default(),
             bounds: None,
             breaker: None,
             gate: GateSettings::default(),
@@ -94,11 +94,11 @@ impl Default for QueueSettings {
 
 /// How often the worker's loops look, and how long they wait.
 #[derive(Clone, Copy, Debug)]
-pub struct Timing {
+pub struct WorkerTiming {
     /// The longest time between two looks for ready jobs; hints make it shorter.
     pub poll: Span,
     /// How often due jobs are made ready and dead workers' jobs are taken over.
-    pub sweep: Span,
+    pub maintenance_interval: Span,
     /// How often ended jobs are pruned.
     pub prune: Span,
     /// How long a stopping worker waits for its running jobs.
@@ -109,11 +109,11 @@ pub struct Timing {
     pub settle_linger: Span,
 }
 
-impl Default for Timing {
+impl Default for WorkerTiming {
     fn default() -> Self {
         Self {
             poll: Span::secs(1),
-            sweep: Span::secs(1),
+            maintenance_interval: Span::secs(1),
             prune: Span::secs(5),
             grace: Span::secs(30),
             cancel_grace: Span::secs(2),
@@ -124,7 +124,7 @@ impl Default for Timing {
 
 /// Where the loops run that must not starve: beating, promoting, recovering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Services {
+pub enum ServicePlacement {
     /// On a thread of their own: a handler that blocks its runtime cannot stop them.
     #[default]
     OwnThread,
@@ -135,7 +135,7 @@ pub enum Services {
 /// A worker that cannot work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadWorker {
+pub enum WorkerSetupError {
     /// It has nothing to do.
     #[error(
         "the worker has neither handler nor schedule; give it one with `.handle(…)`, `.handle_queue(…)` or `.schedule(…)`"
@@ -143,7 +143,7 @@ pub enum BadWorker {
     NoHandler,
     /// A name is wrong.
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] InvalidName),
     /// A queue's settings cannot work.
     #[error("queue {queue}: {problem}")]
     Settings {
@@ -179,13 +179,13 @@ pub struct WorkerBuilder {
     handlers: BTreeMap<(String, Option<String>), Arc<dyn Handler>>,
     settings: BTreeMap<String, QueueSettings>,
     schedules: BTreeMap<ScheduleName, Schedule>,
-    states: States,
+    states: HandlerStates,
     sweeps: BTreeMap<String, Sweep>,
     tables: BTreeMap<String, Table>,
-    timing: Timing,
-    services: Services,
+    timing: WorkerTiming,
+    services: ServicePlacement,
     /// How long ended jobs stay in queues it was told nothing of; `None` leaves those alone.
-    usual_shelf: Option<Shelf>,
+    default_retention: Option<Retention>,
 }
 
 impl WorkerBuilder {
@@ -196,12 +196,12 @@ impl WorkerBuilder {
             handlers: BTreeMap::new(),
             settings: BTreeMap::new(),
             schedules: BTreeMap::new(),
-            states: States::default(),
+            states: HandlerStates::default(),
             sweeps: BTreeMap::new(),
             tables: BTreeMap::new(),
-            timing: Timing::default(),
-            services: Services::default(),
-            usual_shelf: None,
+            timing: WorkerTiming::default(),
+            services: ServicePlacement::default(),
+            default_retention: None,
         }
     }
 
@@ -217,9 +217,9 @@ impl WorkerBuilder {
     where
         T: Task,
         F: Fn(T, Run) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+        Fut: Future<Output = Result<(), RunError>> + Send + 'static,
     {
-        self.handle_kind(T::QUEUE, T::KIND, Typed::new(function))
+        self.handle_kind(T::QUEUE, T::KIND, TaskHandler::new(function))
     }
 
     /// Runs jobs of one queue and kind with this handler.
@@ -240,9 +240,9 @@ impl WorkerBuilder {
     pub fn handle_raw<F, Fut>(self, queue: &str, function: F) -> Self
     where
         F: Fn(Run) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+        Fut: Future<Output = Result<(), RunError>> + Send + 'static,
     {
-        self.handle_queue(queue, Raw(function))
+        self.handle_queue(queue, RawRunHandler(function))
     }
 
     /// Serves a queue with these settings instead of the usual ones. For a queue without a handler
@@ -284,38 +284,38 @@ impl WorkerBuilder {
     /// Keeps house for queues whose jobs others run, such as workers over HTTP: makes due jobs
     /// ready, takes over what dead workers left, and prunes ended jobs of queues it was told
     /// nothing of as `shelf` says. Such a worker needs no handler.
-    pub fn keep_house(mut self, shelf: Shelf) -> Self {
-        self.usual_shelf = Some(shelf);
+    pub fn maintain_other_queues(mut self, retention: Retention) -> Self {
+        self.default_retention = Some(retention);
         self
     }
 
     /// With these intervals instead of the usual ones.
-    pub fn timing(mut self, timing: Timing) -> Self {
+    pub fn timing(mut self, timing: WorkerTiming) -> Self {
         self.timing = timing;
         self
     }
 
     /// With the services run elsewhere than usual.
-    pub fn services(mut self, services: Services) -> Self {
+    pub fn services(mut self, services: ServicePlacement) -> Self {
         self.services = services;
         self
     }
 
     /// Starts it. Must be called within a Tokio runtime.
-    pub fn start(self) -> Result<Running, BadWorker> {
+    pub fn start(self) -> Result<RunningWorker, WorkerSetupError> {
         let services = self.services;
-        Running::start(self.build()?, services)
+        RunningWorker::start(self.build()?, services)
     }
 
     /// Runs, in this task and one after another, all jobs that are ready or due now, and what
     /// becomes ready meanwhile; nothing runs in the background. Schedules are looked at once,
     /// before that. For tests, and for work that a caller wants to see finished: breakers and gates
     /// are not asked, and bounds are not set.
-    pub async fn drain(self) -> Result<Progress, DrainError> {
+    pub async fn drain(self) -> Result<WorkerProgress, DrainError> {
         Ok(engine::drain::drain(self.build()?).await?)
     }
 
-    fn build(self) -> Result<Engine, BadWorker> {
+    fn build(self) -> Result<Engine, WorkerSetupError> {
         let mut handlers = BTreeMap::new();
         let mut settings = BTreeMap::new();
         for ((queue, kind), handler) in self.handlers {
@@ -323,14 +323,14 @@ impl WorkerBuilder {
             let kind = kind.map(|kind| Kind::new(&kind)).transpose()?;
             settings
                 .entry(queue.clone())
-                .or_insert_with(|| QueueSettings::usual(&queue));
+                .or_insert_with(|| QueueSettings::default_for(&queue));
             handlers.insert((queue, kind), handler);
         }
         let (mut shelves, mut minded) = (BTreeMap::new(), BTreeMap::new());
         for (queue, chosen) in self.settings {
             let queue = QueueName::new(&queue)?;
             check_settings(&queue, &chosen)?;
-            shelves.insert(queue.clone(), chosen.shelf);
+            shelves.insert(queue.clone(), chosen.retention);
             let of = if settings.contains_key(&queue) {
                 &mut settings
             } else {
@@ -339,32 +339,32 @@ impl WorkerBuilder {
             of.insert(queue, chosen);
         }
         for (queue, served) in &settings {
-            shelves.entry(queue.clone()).or_insert(served.shelf);
+            shelves.entry(queue.clone()).or_insert(served.retention);
         }
         let shelves = shelves.into_iter().collect();
         if handlers.is_empty()
             && self.schedules.is_empty()
             && self.sweeps.is_empty()
             && self.tables.is_empty()
-            && self.usual_shelf.is_none()
+            && self.default_retention.is_none()
         {
-            return Err(BadWorker::NoHandler);
+            return Err(WorkerSetupError::NoHandler);
         }
         for (schedule, chosen) in &self.schedules {
-            let bad = |problem| BadWorker::Schedule {
+            let bad = |problem| WorkerSetupError::Schedule {
                 schedule: schedule.clone(),
                 problem,
             };
             chosen.check().map_err(bad)?;
         }
         if let Some(table) = self.tables.values().find(|table| !table.is_handled()) {
-            return Err(BadWorker::Table {
+            return Err(WorkerSetupError::Table {
                 table: table.name().to_owned(),
             });
         }
         let schedules = self.schedules.into_values().collect();
         let name = self.name.map_or_else(
-            || usual_worker(&self.backstop),
+            || default_worker_name(&self.backstop),
             |name| WorkerName::new(&name),
         );
         let engine = Engine::new(
@@ -376,11 +376,13 @@ impl WorkerBuilder {
             self.states,
             self.timing,
         );
-        let engine = engine.minding(minded).keeping_house(self.usual_shelf);
-        let engine = engine.working_off(self.tables.into_values().collect());
+        let engine = engine
+            .with_managed_only(minded)
+            .with_default_retention(self.default_retention);
+        let engine = engine.with_tables(self.tables.into_values().collect());
         Ok(engine
-            .sweeping(self.sweeps.into_values().collect())
-            .firing(schedules))
+            .with_sweeps(self.sweeps.into_values().collect())
+            .with_schedules(schedules))
     }
 }
 
@@ -390,14 +392,14 @@ impl WorkerBuilder {
 pub enum DrainError {
     /// The worker cannot work.
     #[error(transparent)]
-    Worker(#[from] BadWorker),
+    Worker(#[from] WorkerSetupError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] backstop_core::port::StoreError),
 }
 
 /// Host, process and a random part.
-pub(crate) fn usual_worker(backstop: &Backstop) -> WorkerName {
+pub(crate) fn default_worker_name(backstop: &Backstop) -> WorkerName {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -406,8 +408,11 @@ pub(crate) fn usual_worker(backstop: &Backstop) -> WorkerName {
     WorkerName::new(&format!("{host}/{}/{random:06x}", std::process::id()))
 }
 
-pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {
-    let bad = |problem: String| BadWorker::Settings {
+pub(crate) fn check_settings(
+    queue: &QueueName,
+    settings: &QueueSettings,
+) -> Result<(), WorkerSetupError> {
+    let bad = |problem: String| WorkerSetupError::Settings {
         queue: queue.clone(),
         problem,
     };

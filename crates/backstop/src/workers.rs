@@ -15,24 +15,27 @@
 //! A worker without a card hears no orders: it is of a version that knows none. It is shown as it
 //! is, whatever it was asked for.
 
-pub(crate) mod card;
+pub(crate) mod heartbeat;
 
 use crate::client::Backstop;
-use crate::kinds;
-use crate::shared::read;
+use crate::shared_cells::read;
 use crate::why::LIVE_WITHIN;
+use crate::worker_kinds;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::order::{Asked, Duty, Order, Ordered, SILENCE_MAX, Standing};
-use backstop_core::port::{Answer, Cell, WorkerStatus};
+use backstop_core::port::{Cell, StoreResult, WorkerStatus};
+use backstop_core::worker_command::{
+    ActiveCommand, CommandOutcome, DesiredWorkerState, WORKER_SILENCE_MAX, WorkerCommand,
+    WorkerState,
+};
 use backstop_core::{Kind, QueueName, Span, Time, WorkerName};
-use card::Card;
+use heartbeat::WorkerHeartbeat;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Workers are shown, and can be asked for something, for so long after their last sign of life.
 pub const LISTED: Span = Span::hours(1);
 /// What is said to who asks for something of a worker that does not listen.
-pub const UNHEARD: &str = "it has told nothing of itself; if it is of a version that hears no orders, it works on. End its process instead";
+pub const NOT_LISTENING: &str = "it has told nothing of itself; if it is of a version that hears no orders, it works on. End its process instead";
 /// What a heartbeat may be late by: as long as a store may take for it.
 const BEAT_SLACK: Span = Span::secs(1);
 /// Cells that are read for each worker of a list: card, order, kinds.
@@ -40,7 +43,7 @@ const CELLS_EACH: usize = 3;
 
 /// What a worker tells of itself; what it does not tell is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct About {
+pub struct WorkerDescription {
     /// The machine it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -68,18 +71,18 @@ pub struct WorkerInfo {
     /// What its beats show.
     pub status: WorkerStatus,
     /// What it tells of itself.
-    pub about: About,
+    pub about: WorkerDescription,
     /// How many of its places are taken, as it told in the last ten seconds; of a worker elsewhere,
     /// the jobs it holds.
     pub taken: u64,
     /// The kinds it knows, for each queue of which it does not know every kind.
     pub kinds: BTreeMap<QueueName, BTreeSet<Kind>>,
     /// What it says that it does.
-    pub duty: Duty,
+    pub state: WorkerState,
     /// What it is asked for.
-    pub asked: Option<Standing>,
+    pub active_command: Option<ActiveCommand>,
     /// Whether it has told anything of itself, and so hears what it is asked for.
-    has_card: bool,
+    has_heartbeat: bool,
     /// Whether it is a worker of a process, which takes its card away when it ends.
     is_of_process: bool,
     /// How often it sends heartbeats, where it tells that.
@@ -88,7 +91,7 @@ pub struct WorkerInfo {
 
 /// Some of the workers, by name.
 #[derive(Clone, PartialEq, Debug)]
-pub struct WorkersPage {
+pub struct WorkerInfoPage {
     /// Those that fit.
     pub workers: Vec<WorkerInfo>,
     /// The last one, where there are more.
@@ -97,7 +100,7 @@ pub struct WorkersPage {
 
 /// How a worker is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Health {
+pub enum WorkerHealth {
     /// It holds jobs and is not heard: they are taken over once its leases are over.
     Silent,
     /// It ends with the last job it has.
@@ -110,7 +113,7 @@ pub enum Health {
     Stopped,
 }
 
-impl Health {
+impl WorkerHealth {
     /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -141,26 +144,27 @@ pub fn is_heard(worker: &WorkerStatus, now: Time) -> bool {
 impl WorkerInfo {
     fn new(
         status: WorkerStatus,
-        card: Option<Card>,
-        order: Option<Standing>,
-        known: kinds::Known,
+        heartbeat: Option<WorkerHeartbeat>,
+        command: Option<ActiveCommand>,
+        known: worker_kinds::WorkerKinds,
     ) -> Self {
-        let has_card = card.is_some();
-        let card = card.unwrap_or_default();
-        let (is_of_process, beats_every) = (card.is_of_process(), card.beats_every);
-        let asked = order.filter(|order| card.run.as_ref().is_none_or(|run| order.is_for(run)));
+        let has_heartbeat = heartbeat.is_some();
+        let heartbeat = heartbeat.unwrap_or_default();
+        let (is_of_process, beats_every) = (heartbeat.is_of_process(), heartbeat.beats_every);
+        let active_command =
+            command.filter(|command| heartbeat.run.as_ref().is_none_or(|run| command.is_for(run)));
         Self {
             // The card may be older than the beats.
-            taken: card
+            taken: heartbeat
                 .taken
                 .map_or(status.running, u64::from)
                 .min(status.running),
             status,
-            about: card.about,
+            about: heartbeat.about,
             kinds: known.into_queues(),
-            duty: card.duty,
-            asked,
-            has_card,
+            state: heartbeat.duty,
+            active_command: active_command,
+            has_heartbeat: has_heartbeat,
             is_of_process,
             beats_every,
         }
@@ -168,18 +172,18 @@ impl WorkerInfo {
 
     /// Whether it is heard at `now` and takes new jobs.
     pub fn takes_jobs(&self, now: Time) -> bool {
-        self.health(now) == Health::Live
+        self.health(now) == WorkerHealth::Live
     }
 
     /// Whether it keeps house for workers elsewhere and serves no queue, as a server without
     /// handlers does. A worker that stopped serves none either, and is none of these.
     pub fn serves_nothing(&self, now: Time) -> bool {
         let is_idle = self.status.queues.is_empty() && self.status.running == 0;
-        is_idle && self.health(now) != Health::Stopped
+        is_idle && self.health(now) != WorkerHealth::Stopped
     }
 
     /// How it is at `now`.
-    pub fn health(&self, now: Time) -> Health {
+    pub fn health(&self, now: Time) -> WorkerHealth {
         // Two missed heartbeats, and a moment for the next one to arrive.
         let silence_max = self
             .beats_every
@@ -187,19 +191,19 @@ impl WorkerInfo {
         let is_heard = now.since(self.status.seen_at) <= silence_max;
         // A worker that stops takes its card away, and its last beat names no queue.
         let has_left = !self.is_of_process && self.status.queues.is_empty();
-        let asked = self
-            .asked
+        let desired_state = self
+            .active_command
             .as_ref()
-            .filter(|_| self.has_card)
+            .filter(|_| self.has_heartbeat)
             .map(|asked| asked.asked);
         match (is_heard, self.status.running) {
-            (false, 1..) => Health::Silent,
-            (false, 0) => Health::Stopped,
-            (true, 0) if has_left => Health::Stopped,
-            (true, _) => match self.duty.heeding(asked) {
-                Duty::Working => Health::Live,
-                Duty::Quiet => Health::Quiet,
-                Duty::Stopping => Health::Stopping,
+            (false, 1..) => WorkerHealth::Silent,
+            (false, 0) => WorkerHealth::Stopped,
+            (true, 0) if has_left => WorkerHealth::Stopped,
+            (true, _) => match self.state.with_desired(desired_state) {
+                WorkerState::Working => WorkerHealth::Live,
+                WorkerState::Quiet => WorkerHealth::Quiet,
+                WorkerState::Stopping => WorkerHealth::Stopping,
             },
         }
     }
@@ -207,11 +211,11 @@ impl WorkerInfo {
 
 /// What became of an order, and what stands now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Given {
+pub struct WorkerCommandResult {
     /// What became of it.
-    pub ordered: Ordered,
+    pub outcome: CommandOutcome,
     /// What the worker is asked for from now on.
-    pub asked: Option<Asked>,
+    pub desired_state: Option<DesiredWorkerState>,
     /// Whether it has ever told anything of itself. One that has not is of a version that hears no
     /// orders.
     pub listens: bool,
@@ -232,12 +236,12 @@ impl Backstop {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn workers(&self, within: Span) -> Answer<Vec<WorkerInfo>> {
+    pub async fn workers(&self, within: Span) -> StoreResult<Vec<WorkerInfo>> {
         let workers = self
             .store()
             .workers(within, self.current_time().await)
             .await?;
-        self.with_cards(workers).await
+        self.with_heartbeats(workers).await
     }
 
     /// Some of them, by name, behind the worker `after`.
@@ -246,7 +250,7 @@ impl Backstop {
         within: Span,
         after: Option<&WorkerName>,
         limit: usize,
-    ) -> Answer<WorkersPage> {
+    ) -> StoreResult<WorkerInfoPage> {
         let mut found = self
             .store()
             .workers(within, self.current_time().await)
@@ -259,20 +263,23 @@ impl Backstop {
             .last()
             .filter(|_| has_more)
             .map(|worker| worker.name.clone());
-        Ok(WorkersPage {
-            workers: self.with_cards(found).await?,
+        Ok(WorkerInfoPage {
+            workers: self.with_heartbeats(found).await?,
             next,
         })
     }
 
-    pub(crate) async fn with_cards(&self, workers: Vec<WorkerStatus>) -> Answer<Vec<WorkerInfo>> {
+    pub(crate) async fn with_heartbeats(
+        &self,
+        workers: Vec<WorkerStatus>,
+    ) -> StoreResult<Vec<WorkerInfo>> {
         let mut infos = Vec::with_capacity(workers.len());
         for part in workers.chunks(CELLS_MAX / CELLS_EACH) {
             let names = |worker: &WorkerStatus| {
                 [
-                    card::card_of(&worker.name),
-                    card::order_of(&worker.name),
-                    kinds::cell(&worker.name),
+                    heartbeat::heartbeat_cell(&worker.name),
+                    heartbeat::command_cell(&worker.name),
+                    worker_kinds::cell(&worker.name),
                 ]
             };
             let cells = self
@@ -282,14 +289,14 @@ impl Backstop {
             let mut cells = cells.into_iter();
             for worker in part {
                 let mut next = || cells.next().flatten();
-                let (card, order, known) = (next(), next(), next());
+                let (heartbeat, command, known) = (next(), next(), next());
                 infos.push(WorkerInfo::new(
                     worker.clone(),
-                    card.as_ref().and_then(read::<Card>),
-                    order.as_ref().and_then(standing),
+                    heartbeat.as_ref().and_then(read::<WorkerHeartbeat>),
+                    command.as_ref().and_then(read_command),
                     known
                         .as_ref()
-                        .and_then(read::<kinds::Known>)
+                        .and_then(read::<worker_kinds::WorkerKinds>)
                         .unwrap_or_default(),
                 ));
             }
@@ -300,30 +307,32 @@ impl Backstop {
     /// Gives an order to a worker, in the name of `by`; `None` if there is no such worker to be
     /// asked: it was not heard of within the hour, or, if it never said which run of it this is,
     /// lately.
-    pub(crate) async fn order(
+    pub(crate) async fn command_worker(
         &self,
         name: &WorkerName,
-        order: Order,
+        command: WorkerCommand,
         by: &str,
-    ) -> Answer<Option<Given>> {
+    ) -> StoreResult<Option<WorkerCommandResult>> {
         let now = self.current_time().await;
         let workers = self.store().workers(LISTED, now).await?;
         let Some(status) = workers.into_iter().find(|worker| worker.name == *name) else {
             return Ok(None);
         };
-        let card = card::read_card(self, name).await?;
-        let has_run = card.as_ref().is_some_and(|card| card.run.is_some());
-        if !has_run && now.since(status.seen_at) > SILENCE_MAX {
+        let heartbeat = heartbeat::read_heartbeat(self, name).await?;
+        let has_run = heartbeat
+            .as_ref()
+            .is_some_and(|heartbeat| heartbeat.run.is_some());
+        if !has_run && now.since(status.seen_at) > WORKER_SILENCE_MAX {
             return Ok(None);
         }
         Ok(Some(
-            card::change_order(self, name, card.as_ref(), order, by).await?,
+            heartbeat::change_command(self, name, heartbeat.as_ref(), command, by).await?,
         ))
     }
 }
 
-fn standing(cell: &Cell) -> Option<Standing> {
-    read::<card::OrderCell>(cell).and_then(|order| order.0)
+fn read_command(cell: &Cell) -> Option<ActiveCommand> {
+    read::<heartbeat::CommandCell>(cell).and_then(|command| command.0)
 }
 
 #[cfg(test)]

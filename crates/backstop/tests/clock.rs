@@ -1,14 +1,15 @@
 //! A process without a worker follows the store's clock, whatever it asks of the library.
 
 use backstop::core::limits::DELAY_MAX;
-use backstop::core::plan::Want;
-use backstop::core::port::{Beat, Claim, Enqueued, Store};
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{BeatRequest, Claim, EnqueueOutcome, Store};
 use backstop::core::stream::Record;
 use backstop::core::{LeaseNumber, WorkerName};
 use backstop::dead::DeadSelection;
 use backstop::schedules::Cron;
 use backstop::{
-    Backstop, Fail, JobId, ManualClock, Payload, Random, Schedule, ScheduleName, Span, StreamKey,
+    Backstop, JobId, ManualClock, Payload, RandomSource, RunError, Schedule, ScheduleName, Span,
+    StreamKey,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::clock::{WrongClock, an_hour_behind, is_near, with_wrong_clock};
@@ -58,12 +59,12 @@ async fn drafts_that_are_pushed_together_count_their_delays_from_the_stores_time
 async fn how_far_ahead_a_job_may_be_pushed_counts_from_the_stores_time() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let right = ManualClock::at(store.time().await.expect("a time"));
-    let right = Backstop::on(Arc::clone(&store), Arc::new(right), Random::seeded(8));
+    let right = Backstop::on(Arc::clone(&store), Arc::new(right), RandomSource::seeded(8));
     let farthest = right.draft("q").after(DELAY_MAX);
     let farthest = farthest.build().await.expect("a job");
     let behind = an_hour_behind(store).await;
     let pushed = behind.push_jobs(vec![farthest]).await;
-    assert_eq!(pushed, Ok(vec![Enqueued::Inserted]));
+    assert_eq!(pushed, Ok(vec![EnqueueOutcome::Inserted]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,11 +78,11 @@ async fn a_unique_key_is_held_for_its_period_by_the_stores_time() {
             .unique_for(Span::minutes(30))
     };
     let first = draft(&behind).push().await.expect("pushed");
-    assert_eq!(first.result, Enqueued::Inserted);
+    assert_eq!(first.result, EnqueueOutcome::Inserted);
     let right = ManualClock::at(store.time().await.expect("a time"));
-    let right = Backstop::on(store, Arc::new(right), Random::seeded(8));
+    let right = Backstop::on(store, Arc::new(right), RandomSource::seeded(8));
     let second = draft(&right).push().await.expect("pushed");
-    assert_eq!(second.result, Enqueued::Duplicate(first.id));
+    assert_eq!(second.result, EnqueueOutcome::Duplicate(first.id));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +93,7 @@ async fn a_record_of_a_stream_comes_in_at_the_stores_time() {
         .stream("s")
         .expect("a name");
     let key = StreamKey::new("k").expect("a key");
-    let payload = Payload::stored(b"1".to_vec());
+    let payload = Payload::from_stored(b"1".to_vec());
     let record = Record {
         key: key.clone(),
         position: 1,
@@ -142,7 +143,7 @@ async fn a_store_that_does_not_tell_its_time_still_takes_pushes() {
     let backstop = an_hour_behind(Arc::clone(&flaky) as Arc<dyn Store>).await;
     flaky.forbid("time");
     let pushed = backstop.draft("q").push().await.expect("pushed");
-    assert_eq!(pushed.result, Enqueued::Inserted);
+    assert_eq!(pushed.result, EnqueueOutcome::Inserted);
 }
 
 #[cfg(feature = "sqlite")]
@@ -185,7 +186,7 @@ async fn a_job_in_the_users_transaction_comes_in_at_the_files_time() {
 async fn give_up(backstop: &Backstop, clock: &WrongClock) -> JobId {
     let operation = |_| async {
         clock.fall_behind().await;
-        Err::<(), _>(Fail::dead("never"))
+        Err::<(), _>(RunError::dead("never"))
     };
     let retried = backstop.with_retry("q", &1).run(operation).await;
     retried.expect("it ran").id
@@ -231,7 +232,7 @@ async fn a_schedule_is_triggered_and_paused_at_the_stores_time() {
     clock.fall_behind().await;
     let paused = backstop.schedules().pause(&schedule.name).await;
     assert_eq!(paused, Ok(true));
-    let known = backstop.schedules().known().await.expect("an answer");
+    let known = backstop.schedules().list_known().await.expect("an answer");
     let paused = known[0].1.paused.expect("it is paused");
     let now = store.time().await.expect("a time");
     for at in [triggered, paused] {
@@ -247,7 +248,7 @@ async fn a_worker_is_silent_by_the_stores_time() {
         .await
         .expect("a time")
         .before(Span::minutes(30));
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: WorkerName::new("silent"),
         queues: Vec::new(),
         leases: Vec::new(),
@@ -271,7 +272,7 @@ async fn the_doctor_says_by_the_stores_time_how_long_ago_a_lease_expired() {
         number: LeaseNumber::draw(1),
         worker: WorkerName::new("doomed"),
         until,
-        wants: vec![Want { queue, max: 1 }],
+        wants: vec![QueueQuota { queue, max: 1 }],
     };
     assert_eq!(
         store.claim(claim, began).await.expect("claimed").runs.len(),

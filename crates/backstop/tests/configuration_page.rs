@@ -8,7 +8,7 @@
     reason = "in a test, a panic is how to say no"
 )]
 
-use backstop::config::{Config, Overrides, Written, resolve};
+use backstop::config::{Config, ConfigFile, ConfigOverrides, resolve};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A key that there is not.
@@ -44,12 +44,16 @@ const BESIDE: [(&str, &str); 5] = [
 ];
 
 fn read(text: &str) -> Result<Config, String> {
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text,
     };
-    resolve(Some(written), Overrides::default(), Overrides::default())
-        .map_err(|error| error.to_string())
+    resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 fn page() -> String {

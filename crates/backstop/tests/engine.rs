@@ -1,16 +1,16 @@
 //! The engine's loops on a store in memory and on virtual time: nothing here waits for a real
 //! clock, except where a thread of its own is what is tested.
 
-use backstop::core::amend::{Action, Selection};
+use backstop::core::amend::{AmendAction, Selection};
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::plan::Want;
-use backstop::core::port::{Amendment, Backlog, Claim, Gate, Operator};
-use backstop::core::verdict::Reason;
-use backstop::core::{Job, Lease, State, Time};
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{AmendJobsRequest, Claim, JobStore, OperatorStore, QueueState};
+use backstop::core::verdict::EndReason;
+use backstop::core::{Job, JobState, Lease, Time};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Clock, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run,
-    Running, Services, Span, Timing, WorkerBuilder,
+    Backstop, Clock, JobId, Priority, QueueName, QueueSettings, RandomSource, RetryPolicy, Run,
+    RunError, RunningWorker, ServicePlacement, Span, WorkerBuilder, WorkerTiming,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Flaky, Odds};
@@ -26,7 +26,11 @@ struct Setup {
 fn setup() -> Setup {
     let store = Arc::new(MemoryStore::new());
     let clock = Arc::new(VirtualClock::start());
-    let backstop = Backstop::on(Arc::<MemoryStore>::clone(&store), clock, Random::seeded(7));
+    let backstop = Backstop::on(
+        Arc::<MemoryStore>::clone(&store),
+        clock,
+        RandomSource::seeded(7),
+    );
     Setup { store, backstop }
 }
 
@@ -52,7 +56,7 @@ impl Setup {
             .expect("the store answers")
     }
 
-    async fn state_becomes(&self, id: JobId, state: State) -> Job {
+    async fn state_becomes(&self, id: JobId, state: JobState) -> Job {
         for _ in 0..100_000 {
             let job = self.job(id).await;
             if job.state == state {
@@ -67,7 +71,7 @@ impl Setup {
         self.backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
     }
 }
 
@@ -79,7 +83,7 @@ fn one_at_a_time() -> QueueSettings {
     }
 }
 
-async fn stopped(worker: Running) -> backstop::Progress {
+async fn stopped(worker: RunningWorker) -> backstop::WorkerProgress {
     worker.stop();
     worker.stopped().await
 }
@@ -93,7 +97,7 @@ async fn a_job_runs_once_and_is_done() {
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!((job.attempt, job.history.failures().len()), (1, 0));
     let progress = stopped(worker).await;
     assert_eq!((progress.started, progress.done), (1, 1));
@@ -103,7 +107,7 @@ async fn a_job_runs_once_and_is_done() {
 async fn a_failure_waits_and_is_tried_again_until_it_dies() {
     let setup = setup();
     let id = setup.push("a").await;
-    let failing = |run: Run| async move { Err(Fail::retry(format!("boom {}", run.attempt()))) };
+    let failing = |run: Run| async move { Err(RunError::retry(format!("boom {}", run.attempt()))) };
     let settings = QueueSettings {
         retry: RetryPolicy::default(),
         ..QueueSettings::default()
@@ -114,16 +118,16 @@ async fn a_failure_waits_and_is_tried_again_until_it_dies() {
         .queue("q", settings)
         .start()
         .expect("started");
-    let waiting = setup.state_becomes(id, State::Retrying).await;
+    let waiting = setup.state_becomes(id, JobState::Retrying).await;
     let wait = waiting.run_at.since(setup.backstop.now());
     assert!(
         wait <= Span::millis(1_250),
         "after 1 s and up to a quarter more: {wait}"
     );
-    let job = setup.state_becomes(id, State::Dead).await;
+    let job = setup.state_becomes(id, JobState::Dead).await;
     assert_eq!(
         (job.attempt, job.reason),
-        (3, Some(Reason::AttemptsExhausted))
+        (3, Some(EndReason::AttemptsExhausted))
     );
     let messages: Vec<_> = job
         .history
@@ -147,13 +151,13 @@ async fn a_job_of_a_queue_that_is_told_nothing_outlives_an_outage_of_an_hour() {
             .expect("memory answers")
             .expect("the job is there")
     };
-    while job().await.state != State::Done {
+    while job().await.state != JobState::Done {
         let is_back = test.backstop.now().since(began_at) >= Span::hours(1);
         let handler = move |_: Run| async move {
             if is_back {
                 Ok(())
             } else {
-                Err(Fail::retry("the service is down"))
+                Err(RunError::retry("the service is down"))
             }
         };
         test.backstop
@@ -163,7 +167,7 @@ async fn a_job_of_a_queue_that_is_told_nothing_outlives_an_outage_of_an_hour() {
             .await
             .expect("drained");
         let now = job().await;
-        assert_ne!(now.state, State::Dead, "after {} runs", now.attempt);
+        assert_ne!(now.state, JobState::Dead, "after {} runs", now.attempt);
         test.clock.advance(now.run_at.since(test.backstop.now()));
     }
     assert!(
@@ -185,7 +189,7 @@ async fn a_panic_is_a_failure_with_its_message() {
         .handle_raw("q", panicking)
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     let failures = job.history.failures();
     assert_eq!(failures[0].error.message, "first run");
     assert_eq!(failures[0].error.error_type.as_deref(), Some("Panic"));
@@ -202,14 +206,14 @@ async fn a_run_past_its_time_is_stopped_and_fails() {
             .expect("a policy"),
         ..one_at_a_time()
     };
-    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let endless = |_: Run| std::future::pending::<Result<(), RunError>>();
     let worker = setup
         .worker("w")
         .handle_raw("q", endless)
         .queue("q", settings)
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Dead).await;
+    let job = setup.state_becomes(id, JobState::Dead).await;
     assert_eq!(
         job.history.failures()[0].error.error_type.as_deref(),
         Some("Timeout")
@@ -244,7 +248,9 @@ async fn no_more_run_at_once_than_the_queue_allows() {
         .queue("q", settings)
         .start()
         .expect("started");
-    setup.state_becomes(JobId::named("49"), State::Done).await;
+    setup
+        .state_becomes(JobId::named("49"), JobState::Done)
+        .await;
     assert_eq!(most.load(Ordering::SeqCst), 3);
     stopped(worker).await;
 }
@@ -282,7 +288,7 @@ async fn urgent_jobs_go_first() {
         .queue("q", one_at_a_time())
         .start()
         .expect("started");
-    setup.state_becomes(JobId::named("0"), State::Done).await;
+    setup.state_becomes(JobId::named("0"), JobState::Done).await;
     assert_eq!(
         *order.lock().unwrap(),
         ["2", "3", "1", "0"].map(JobId::named)
@@ -313,7 +319,7 @@ async fn a_delayed_job_runs_at_its_time_and_not_before() {
         .await
         .expect("pushed")
         .id;
-    setup.state_becomes(id, State::Done).await;
+    setup.state_becomes(id, JobState::Done).await;
     let late = ran_at.lock().unwrap().expect("it ran").since(due);
     assert!(late <= Span::millis(100), "{late}");
     stopped(worker).await;
@@ -326,7 +332,7 @@ async fn a_paused_queue_waits_for_its_resumption() {
     setup
         .backstop
         .store()
-        .set_gate(queue.clone(), Gate::Paused, setup.backstop.now())
+        .set_queue_state(queue.clone(), QueueState::Paused, setup.backstop.now())
         .await
         .expect("paused");
     let id = setup.push("a").await;
@@ -336,14 +342,14 @@ async fn a_paused_queue_waits_for_its_resumption() {
         .start()
         .expect("started");
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(setup.job(id).await.state, State::Ready);
+    assert_eq!(setup.job(id).await.state, JobState::Ready);
     setup
         .backstop
         .store()
-        .set_gate(queue, Gate::Open, setup.backstop.now())
+        .set_queue_state(queue, QueueState::Active, setup.backstop.now())
         .await
         .expect("resumed");
-    setup.state_becomes(id, State::Done).await;
+    setup.state_becomes(id, JobState::Done).await;
     stopped(worker).await;
 }
 
@@ -357,7 +363,7 @@ async fn a_snooze_costs_no_attempt() {
         let call = seen.fetch_add(1, Ordering::SeqCst);
         async move {
             if call < 5 {
-                Err(Fail::snooze(Span::secs(30)))
+                Err(RunError::snooze(Span::secs(30)))
             } else {
                 Ok(())
             }
@@ -368,21 +374,21 @@ async fn a_snooze_costs_no_attempt() {
         .handle_raw("q", handler)
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!((job.attempt, calls.load(Ordering::SeqCst)), (1, 6));
     stopped(worker).await;
 }
 
 impl Setup {
     /// Looks at a job again and again until it stands before this gate.
-    async fn gate_becomes(&self, id: JobId, gate: &str) -> backstop::why::Explained {
+    async fn gate_becomes(&self, id: JobId, gate: &str) -> backstop::why::ExplainedJob {
         for _ in 0..10_000 {
             let explained = self
                 .backstop
                 .why(id, |_| None)
                 .await
                 .expect("the store answers");
-            if explained.why.gate() == gate {
+            if explained.explanation.gate() == gate {
                 return explained;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -409,7 +415,10 @@ async fn why_names_a_kind_that_no_live_worker_knows_until_one_does() {
         .start()
         .expect("started");
     let explained = setup.gate_becomes(id, "unknown_kind").await;
-    let (details, told) = (explained.why.details(), explained.why.to_string());
+    let (details, told) = (
+        explained.explanation.details(),
+        explained.explanation.to_string(),
+    );
     assert_eq!(
         (&details["kind"], &details["workers"]),
         (&"theirs".into(), &1.into())
@@ -420,7 +429,7 @@ async fn why_names_a_kind_that_no_live_worker_knows_until_one_does() {
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Done).await;
+    setup.state_becomes(id, JobState::Done).await;
     stopped(ours).await;
     stopped(anything).await;
     let next = setup
@@ -439,17 +448,21 @@ async fn why_names_the_twin_of_a_dead_job() {
     let setup = setup();
     let push = || setup.backstop.draft("q").unique_key("order-7").push();
     let first = push().await.expect("pushed").id;
-    let dying = |_: Run| async { Err(Fail::dead("no")) };
+    let dying = |_: Run| async { Err(RunError::dead("no")) };
     let worker = setup
         .worker("w")
         .handle_raw("q", dying)
         .start()
         .expect("started");
-    setup.state_becomes(first, State::Dead).await;
+    setup.state_becomes(first, JobState::Dead).await;
     stopped(worker).await;
     setup.gate_becomes(first, "dead").await;
     let twin = push().await.expect("pushed").id;
-    let details = setup.gate_becomes(first, "unique_twin").await.why.details();
+    let details = setup
+        .gate_becomes(first, "unique_twin")
+        .await
+        .explanation
+        .details();
     assert_eq!(
         (&details["twin"], &details["twin_state"]),
         (&twin.to_string().into(), &"ready".into())
@@ -479,9 +492,9 @@ async fn a_run_knows_where_its_job_was_pushed_from() {
         .handle_raw("q", handler)
         .start()
         .expect("started");
-    setup.state_becomes(traced, State::Done).await;
+    setup.state_becomes(traced, JobState::Done).await;
     let plain = setup.push("plain").await;
-    setup.state_becomes(plain, State::Done).await;
+    setup.state_becomes(plain, JobState::Done).await;
     stopped(worker).await;
     assert_eq!(
         *seen.lock().expect("whole"),
@@ -505,13 +518,13 @@ async fn a_kind_nobody_here_knows_is_left_for_others() {
         .handle_kind("q", "ours", Nothing)
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Scheduled).await;
+    setup.state_becomes(id, JobState::Scheduled).await;
     let theirs = setup
         .worker("theirs")
         .handle_kind("q", "theirs", Nothing)
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!(job.attempt, 1, "being passed on costs nothing");
     stopped(ours).await;
     stopped(theirs).await;
@@ -521,8 +534,8 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl backstop::Handler for Nothing {
-    async fn run(&self, _: Run) -> backstop::core::verdict::Ending {
-        backstop::core::verdict::Ending::Done
+    async fn run(&self, _: Run) -> backstop::core::verdict::RunEnding {
+        backstop::core::verdict::RunEnding::Done
     }
 }
 
@@ -545,15 +558,15 @@ async fn stopping_waits_for_what_runs_and_gives_back_what_waits() {
         .queue("q", settings)
         .start()
         .expect("started");
-    setup.state_becomes(second, State::Running).await;
+    setup.state_becomes(second, JobState::Running).await;
     let progress = stopped(worker).await;
     assert_eq!(
         (progress.done, progress.released, progress.started),
         (1, 1, 1)
     );
-    assert_eq!(setup.job(first).await.state, State::Done);
+    assert_eq!(setup.job(first).await.state, JobState::Done);
     let given_back = setup.job(second).await;
-    assert_eq!((given_back.state, given_back.attempt), (State::Ready, 0));
+    assert_eq!((given_back.state, given_back.attempt), (JobState::Ready, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -585,24 +598,24 @@ async fn a_worker_that_stopped_serves_nothing() {
 async fn a_second_signal_calls_off_what_runs_and_refunds_it() {
     let setup = setup();
     let id = setup.push("a").await;
-    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let endless = |_: Run| std::future::pending::<Result<(), RunError>>();
     let worker = setup
         .worker("w")
         .handle_raw("q", endless)
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Running).await;
+    setup.state_becomes(id, JobState::Running).await;
     worker.stop();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(
         setup.job(id).await.state,
-        State::Running,
+        JobState::Running,
         "the first signal waits"
     );
     worker.force();
     worker.stopped().await;
     let job = setup.job(id).await;
-    assert_eq!((job.state, job.attempt), (State::Ready, 0));
+    assert_eq!((job.state, job.attempt), (JobState::Ready, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -617,7 +630,7 @@ async fn a_dead_workers_job_runs_again_within_the_bound() {
         .start()
         .expect("started");
     let bound = worker.recovery_bound();
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!(
         (job.attempt, job.lost_leases),
         (1, 1),
@@ -642,7 +655,7 @@ async fn claim_numbered(setup: &Setup, number: u64) -> LeaseNumber {
 
 async fn claimed(setup: &Setup, number: LeaseNumber) -> usize {
     let now = setup.backstop.now();
-    let wants = vec![Want {
+    let wants = vec![QueueQuota {
         queue: QueueName::new("q").expect("a name"),
         max: 10,
     }];
@@ -681,10 +694,10 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
         .handle_raw("q", handler)
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Running).await;
-    let amendment = Amendment {
+    setup.state_becomes(id, JobState::Running).await;
+    let amendment = AmendJobsRequest {
         selection: Selection::Ids(vec![id]),
-        action: Action::Cancel,
+        action: AmendAction::Cancel,
         only: None,
         cursor: None,
         max: 1,
@@ -701,7 +714,7 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
         1,
         "at the latest with the next beat"
     );
-    assert_eq!(setup.job(id).await.state, State::Cancelled);
+    assert_eq!(setup.job(id).await.state, JobState::Cancelled);
     let progress = stopped(worker).await;
     assert_eq!((progress.done, progress.lost > 0), (0, true));
 }
@@ -724,7 +737,7 @@ async fn a_slow_handler_that_beats_is_not_run_twice() {
         .handle_raw("q", slow)
         .start()
         .expect("started");
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
     let started = stopped(one).await.started + stopped(two).await.started;
     assert_eq!(started, 1);
@@ -739,9 +752,9 @@ async fn what_is_done_is_pruned_when_its_time_is_over() {
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Done).await;
+    setup.state_becomes(id, JobState::Done).await;
     tokio::time::sleep(Duration::from_secs(3_500)).await;
-    assert_eq!(setup.job(id).await.state, State::Done);
+    assert_eq!(setup.job(id).await.state, JobState::Done);
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(setup.found(id).await, None);
     stopped(worker).await;
@@ -760,7 +773,11 @@ async fn a_quiet_queue_is_polled_however_busy_its_neighbour_is() {
         1,
         no_hints,
     ));
-    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(3));
+    let backstop = Backstop::on(
+        store,
+        Arc::new(VirtualClock::start()),
+        RandomSource::seeded(3),
+    );
     let setup = Setup {
         store: memory,
         backstop,
@@ -788,7 +805,7 @@ async fn a_quiet_queue_is_polled_however_busy_its_neighbour_is() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(
         setup.job(id).await.state,
-        State::Done,
+        JobState::Done,
         "within a poll or two"
     );
     stopped(worker).await;
@@ -815,7 +832,7 @@ async fn jobs_that_wait_too_long_behind_slow_ones_are_left_to_idle_workers() {
         .start()
         .expect("started");
     setup
-        .state_becomes(JobId::named("15"), State::Running)
+        .state_becomes(JobId::named("15"), JobState::Running)
         .await;
     let second = setup
         .worker("second")
@@ -866,8 +883,8 @@ async fn a_panicking_destructor_fails_the_run_and_frees_its_handler() {
         .queue("q", settings)
         .start()
         .expect("started");
-    setup.state_becomes(next, State::Done).await;
-    let job = setup.state_becomes(id, State::Done).await;
+    setup.state_becomes(next, JobState::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!(job.history.failures()[0].error.message, "dropped badly");
     stopped(worker).await;
 }
@@ -887,7 +904,7 @@ async fn a_worker_leaves_queues_it_was_not_told_about_alone() {
         .handle_raw("theirs", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    setup.state_becomes(theirs, State::Done).await;
+    setup.state_becomes(theirs, JobState::Done).await;
     stopped(other).await;
     let worker = setup
         .worker("w")
@@ -897,7 +914,7 @@ async fn a_worker_leaves_queues_it_was_not_told_about_alone() {
     // A day in one step: lived through second by second it costs as many looks for work.
     tokio::time::advance(Duration::from_hours(24)).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(setup.job(theirs).await.state, State::Done);
+    assert_eq!(setup.job(theirs).await.state, JobState::Done);
     stopped(worker).await;
     let told = setup
         .worker("told")
@@ -927,7 +944,7 @@ async fn what_never_began_is_not_charged_for_its_neighbours_crashes() {
             .handle_raw("other", |_: Run| async { Ok(()) })
             .start()
             .expect("started");
-        let job = setup.state_becomes(id, State::Ready).await;
+        let job = setup.state_becomes(id, JobState::Ready).await;
         assert_eq!(
             job.lost_leases, 1,
             "crash {crash}: only the first is charged without proof"
@@ -967,7 +984,11 @@ async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
     let store = Arc::<MemoryStore>::clone(&memory);
     let setup = Setup {
         store: memory,
-        backstop: Backstop::on(store, Arc::<LateClock>::clone(&clock), Random::seeded(5)),
+        backstop: Backstop::on(
+            store,
+            Arc::<LateClock>::clone(&clock),
+            RandomSource::seeded(5),
+        ),
     };
     let id = setup.push("a").await;
     let slow = |_: Run| async {
@@ -984,7 +1005,7 @@ async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
         .handle_raw("q", slow)
         .start()
         .expect("started");
-    setup.state_becomes(id, State::Running).await;
+    setup.state_becomes(id, JobState::Running).await;
     for _ in 0..3 {
         clock.behind.store(true, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -993,7 +1014,7 @@ async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
             "the clock was followed"
         );
     }
-    let job = setup.state_becomes(id, State::Done).await;
+    let job = setup.state_becomes(id, JobState::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
     assert_eq!(stopped(one).await.started + stopped(two).await.started, 1);
 }
@@ -1025,11 +1046,18 @@ async fn what_began_three_times_and_took_its_worker_along_is_dead() {
             .start()
             .expect("started");
         setup
-            .state_becomes(id, if crash < 3 { State::Ready } else { State::Dead })
+            .state_becomes(
+                id,
+                if crash < 3 {
+                    JobState::Ready
+                } else {
+                    JobState::Dead
+                },
+            )
             .await;
         stopped(keeper).await;
     }
-    assert_eq!(setup.job(id).await.reason, Some(Reason::CrashedWorker));
+    assert_eq!(setup.job(id).await.reason, Some(EndReason::CrashedWorker));
 }
 
 #[test]
@@ -1039,19 +1067,19 @@ fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
         Backstop::on(
             Arc::<MemoryStore>::clone(&memory),
             Arc::new(RealClock),
-            Random::from_system(),
+            RandomSource::from_system(),
         )
     };
     let settings = || QueueSettings {
         lease: Span::millis(500),
         ..one_at_a_time()
     };
-    let timing = Timing {
-        sweep: Span::millis(100),
+    let timing = WorkerTiming {
+        maintenance_interval: Span::millis(100),
         poll: Span::millis(100),
-        ..Timing::default()
+        ..WorkerTiming::default()
     };
-    let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let endless = |_: Run| std::future::pending::<Result<(), RunError>>();
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -1066,7 +1094,7 @@ fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
             .queue("q", settings())
             .timing(timing);
         std::mem::forget(worker.start().expect("started"));
-        until_state(&backstop, id, State::Running).await;
+        until_state(&backstop, id, JobState::Running).await;
         id
     });
     doomed.shutdown_background();
@@ -1081,7 +1109,7 @@ fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
             .handle_raw("q", |_: Run| async { Ok(()) })
             .queue("q", settings());
         let worker = worker.timing(timing).start().expect("started");
-        until_state(&backstop, id, State::Done).await;
+        until_state(&backstop, id, JobState::Done).await;
         stopped(worker).await;
     });
 }
@@ -1098,7 +1126,7 @@ impl Clock for RealClock {
     }
 }
 
-async fn until_state(backstop: &Backstop, id: JobId, state: State) {
+async fn until_state(backstop: &Backstop, id: JobId, state: JobState) {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while backstop
         .store()
@@ -1133,10 +1161,10 @@ fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
             lease: Span::millis(600),
             ..one_at_a_time()
         };
-        let timing = Timing {
-            sweep: Span::millis(100),
+        let timing = WorkerTiming {
+            maintenance_interval: Span::millis(100),
             poll: Span::millis(100),
-            ..Timing::default()
+            ..WorkerTiming::default()
         };
         let worker = setup
             .backstop
@@ -1145,7 +1173,7 @@ fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
             .handle_raw("q", blocking)
             .queue("q", settings);
         let worker = worker.timing(timing).start().expect("started");
-        let job = setup.state_becomes(id, State::Done).await;
+        let job = setup.state_becomes(id, JobState::Done).await;
         assert_eq!((job.attempt, job.lost_leases), (1, 0));
         stopped(worker).await;
     });
@@ -1169,10 +1197,10 @@ impl Clock for Broken {
 #[tokio::test]
 async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
     let clock = Arc::new(Broken(VirtualClock::start()));
-    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, Random::seeded(7));
+    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, RandomSource::seeded(7));
     let worker = backstop
         .worker()
-        .services(Services::OwnThread)
+        .services(ServicePlacement::OwnThread)
         .handle_raw("q", |_: Run| async { Ok(()) });
     let mut running = worker.start().expect("it starts");
     tokio::time::timeout(Duration::from_mins(1), running.ended())
@@ -1181,12 +1209,12 @@ async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
 }
 
 /// A worker on a store that refuses what it is told to, and how many runs it has begun.
-fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
+fn on_a_strict_store() -> (Arc<Flaky>, Backstop, RunningWorker, Arc<AtomicUsize>) {
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
     let clock = Arc::new(VirtualClock::start());
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, RandomSource::seeded(7));
     let runs = Arc::new(AtomicUsize::new(0));
-    let worker = backstop.worker().services(Services::CallersRuntime);
+    let worker = backstop.worker().services(ServicePlacement::CallersRuntime);
     let settings = QueueSettings {
         concurrency: 4,
         ..QueueSettings::default()
@@ -1196,7 +1224,7 @@ fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
         counted.fetch_add(1, Ordering::SeqCst);
         async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok::<(), Fail>(())
+            Ok::<(), RunError>(())
         }
     };
     let running = worker
@@ -1218,13 +1246,13 @@ async fn a_worker_whose_claims_are_refused_for_good_stops_and_says_why() {
             .is_err(),
         "an outage passes"
     );
-    assert_eq!(running.refused(), None);
+    assert_eq!(running.permission_error(), None);
     store.set_down(false);
     store.forbid("claim");
     tokio::time::timeout(patience, running.ended())
         .await
         .expect("it stops");
-    let refused = running.refused().expect("it says why");
+    let refused = running.permission_error().expect("it says why");
     assert!(
         refused.to_string().contains("permission denied"),
         "{refused}"
@@ -1265,12 +1293,12 @@ async fn rights_that_are_changed_half_way_stop_no_worker() {
             "{again} runs: {method}"
         );
     }
-    assert_eq!(running.refused(), None);
+    assert_eq!(running.permission_error(), None);
     store.forbid("claim");
     tokio::time::timeout(Duration::from_mins(1), running.ended())
         .await
         .expect("it stops");
-    assert!(running.refused().is_some() && running.was_served());
+    assert!(running.permission_error().is_some() && running.was_served());
 }
 
 #[tokio::test(start_paused = true)]
@@ -1288,7 +1316,7 @@ async fn a_worker_that_may_claim_and_not_settle_runs_little_and_stops() {
     tokio::time::timeout(Duration::from_mins(2), running.ended())
         .await
         .expect("it stops");
-    let refused = running.refused().expect("it says why");
+    let refused = running.permission_error().expect("it says why");
     assert!(
         refused.to_string().contains("permission denied"),
         "{refused}"
@@ -1307,5 +1335,5 @@ async fn a_worker_whose_beats_are_refused_stops() {
     tokio::time::timeout(Duration::from_mins(2), running.ended())
         .await
         .expect("it stops");
-    assert!(running.refused().is_some());
+    assert!(running.permission_error().is_some());
 }

@@ -1,16 +1,16 @@
 //! Breakers, gates and bounds at work, on a store in memory and on virtual time.
 
-use backstop::breakers::GuardName;
-use backstop::core::amend::{Action, Selection};
-use backstop::core::bounds::DEAD_MAX_USUAL;
-use backstop::core::breaker::{BreakerSettings, Phase};
-use backstop::core::gate::{GateSettings, Shut};
-use backstop::core::port::{Amendment, Operator, QueueStatus};
-use backstop::core::{Bounds, Job, State};
+use backstop::breakers::BreakerName;
+use backstop::core::amend::{AmendAction, Selection};
+use backstop::core::bounds::DEAD_MAX_DEFAULT;
+use backstop::core::breaker::{BreakerPhase, BreakerSettings};
+use backstop::core::gate::{GateSettings, ShutReason};
+use backstop::core::port::{AmendJobsRequest, OperatorStore, QueueStatus};
+use backstop::core::{Job, JobState, QueueBounds};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
-    Span,
+    Backstop, JobId, QueueName, QueueSettings, RandomSource, RetryPolicy, Run, RunError,
+    RunningWorker, ServicePlacement, Span,
 };
 use backstop_memory::MemoryStore;
 use std::num::NonZeroU32;
@@ -46,7 +46,7 @@ fn world_on(store: MemoryStore) -> World {
     let backstop = Backstop::on(
         Arc::<MemoryStore>::clone(&store),
         Arc::new(VirtualClock::start()),
-        Random::seeded(7),
+        RandomSource::seeded(7),
     );
     World {
         store,
@@ -77,7 +77,7 @@ impl World {
         ids
     }
 
-    fn start(&self, name: &str, settings: QueueSettings) -> Running {
+    fn start(&self, name: &str, settings: QueueSettings) -> RunningWorker {
         let (service, began) = (self.service.clone(), self.began);
         let call = move |_: Run| {
             let service = service.clone();
@@ -87,7 +87,7 @@ impl World {
             .backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime);
+            .services(ServicePlacement::CallersRuntime);
         worker
             .handle_raw("q", call)
             .queue("q", settings)
@@ -112,7 +112,7 @@ impl World {
         queues.pop().expect("a queue")
     }
 
-    async fn count(&self, state: State) -> u64 {
+    async fn count(&self, state: JobState) -> u64 {
         self.queue().await.counts.of(state)
     }
 
@@ -126,7 +126,7 @@ impl World {
         unreachable!("never: {what}");
     }
 
-    async fn phase(&self) -> Option<Phase> {
+    async fn phase(&self) -> Option<BreakerPhase> {
         self.backstop
             .breakers()
             .list()
@@ -138,10 +138,10 @@ impl World {
 
     async fn first_dead(&self) -> Job {
         let filter = backstop::core::amend::Filter {
-            state: Some(State::Dead),
+            state: Some(JobState::Dead),
             ..Default::default()
         };
-        let query = backstop::core::port::PageQuery {
+        let query = backstop::core::port::ListJobsRequest {
             filter,
             limit: 1,
             ..Default::default()
@@ -156,10 +156,10 @@ impl World {
     }
 
     async fn delete_dead(&self) {
-        let amendment = Amendment {
+        let amendment = AmendJobsRequest {
             selection: Selection::All,
-            action: Action::Delete,
-            only: Some(State::Dead),
+            action: AmendAction::Delete,
+            only: Some(JobState::Dead),
             cursor: None,
             max: 1_000,
         };
@@ -171,14 +171,14 @@ impl World {
 }
 
 impl Service {
-    async fn call(&self, began: tokio::time::Instant) -> Result<(), Fail> {
+    async fn call(&self, began: tokio::time::Instant) -> Result<(), RunError> {
         self.0.calls.lock().expect("whole").push(began.elapsed());
         let at_once = self.0.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.most_at_once.fetch_max(at_once, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.0.at_once.fetch_sub(1, Ordering::SeqCst);
         if self.0.down.load(Ordering::SeqCst) {
-            Err(Fail::retry("the service is down"))
+            Err(RunError::retry("the service is down"))
         } else {
             Ok(())
         }
@@ -201,7 +201,9 @@ async fn an_open_breaker_leaves_the_service_alone_and_finds_out_when_it_is_well(
     world.push(200).await;
     let worker = world.start("w", with_breaker(1));
     world
-        .becomes("open", async || world.phase().await == Some(Phase::Open))
+        .becomes("open", async || {
+            world.phase().await == Some(BreakerPhase::Open)
+        })
         .await;
     let when_opened = world.calls().len();
     assert!(
@@ -215,7 +217,7 @@ async fn an_open_breaker_leaves_the_service_alone_and_finds_out_when_it_is_well(
         "nobody calls while it is open"
     );
     assert_eq!(
-        world.count(State::Running).await,
+        world.count(JobState::Running).await,
         0,
         "what was claimed and not begun was given back"
     );
@@ -225,11 +227,11 @@ async fn an_open_breaker_leaves_the_service_alone_and_finds_out_when_it_is_well(
     world.set_down(false);
     world
         .becomes("all done", async || {
-            world.count(State::Done).await + world.count(State::Dead).await == 200
+            world.count(JobState::Done).await + world.count(JobState::Dead).await == 200
         })
         .await;
-    assert_eq!(world.count(State::Dead).await, 0);
-    assert_eq!(world.phase().await, Some(Phase::Closed));
+    assert_eq!(world.count(JobState::Dead).await, 0);
+    assert_eq!(world.phase().await, Some(BreakerPhase::Closed));
     worker.stop();
     worker.stopped().await;
 }
@@ -241,7 +243,9 @@ async fn workers_share_a_breaker_and_its_probes() {
     world.push(500).await;
     let workers = ["a", "b", "c", "d"].map(|name| world.start(name, with_breaker(8)));
     world
-        .becomes("open", async || world.phase().await == Some(Phase::Open))
+        .becomes("open", async || {
+            world.phase().await == Some(BreakerPhase::Open)
+        })
         .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = world.calls().len();
@@ -270,7 +274,7 @@ async fn workers_share_a_breaker_and_its_probes() {
 #[tokio::test(start_paused = true)]
 async fn a_breaker_opened_by_hand_stays_open_until_it_is_reset() {
     let world = world();
-    let name: GuardName = "q".parse().expect("a name");
+    let name: BreakerName = "q".parse().expect("a name");
     world
         .backstop
         .breakers()
@@ -290,7 +294,7 @@ async fn a_breaker_opened_by_hand_stays_open_until_it_is_reset() {
             .expect("reset")
     );
     world
-        .becomes("done", async || world.count(State::Done).await == 10)
+        .becomes("done", async || world.count(JobState::Done).await == 10)
         .await;
     worker.stop();
     worker.stopped().await;
@@ -301,9 +305,9 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
     let world = world();
     world.set_down(true);
     let ids = world.push(10).await;
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         dead_max: 3,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     let settings = QueueSettings {
         concurrency: 1,
@@ -313,12 +317,14 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
     };
     let worker = world.start("w", settings);
     world
-        .becomes("shut", async || world.phase().await == Some(Phase::Open))
+        .becomes("shut", async || {
+            world.phase().await == Some(BreakerPhase::Open)
+        })
         .await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let status = world.queue().await;
     assert_eq!(
-        (status.counts.of(State::Dead), status.counts.live()),
+        (status.counts.of(JobState::Dead), status.counts.live()),
         (3, 7),
         "nothing is lost, nothing is over"
     );
@@ -334,7 +340,7 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
         .expect("a gate");
     assert_eq!(
         (gate.name.to_string().as_str(), gate.shut),
-        ("q/call", Some(Shut::Full))
+        ("q/call", Some(ShutReason::Full))
     );
     for id in &ids {
         assert!(
@@ -349,9 +355,9 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
     world.set_down(false);
     world.delete_dead().await;
     world
-        .becomes("done", async || world.count(State::Done).await == 7)
+        .becomes("done", async || world.count(JobState::Done).await == 7)
         .await;
-    assert_eq!(world.phase().await, Some(Phase::Closed));
+    assert_eq!(world.phase().await, Some(BreakerPhase::Closed));
     worker.stop();
     worker.stopped().await;
 }
@@ -374,10 +380,12 @@ async fn too_many_deaths_shut_the_kind_until_probes_live() {
     };
     let worker = world.start("w", settings);
     world
-        .becomes("shut", async || world.phase().await == Some(Phase::Open))
+        .becomes("shut", async || {
+            world.phase().await == Some(BreakerPhase::Open)
+        })
         .await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let dead = world.count(State::Dead).await;
+    let dead = world.count(JobState::Dead).await;
     assert!(
         (10..=14).contains(&dead),
         "it stops at ten, and what was under way: {dead}"
@@ -386,7 +394,7 @@ async fn too_many_deaths_shut_the_kind_until_probes_live() {
     world
         .becomes("done", async || world.queue().await.counts.live() == 0)
         .await;
-    assert_eq!(world.count(State::Dead).await, dead, "nothing more died");
+    assert_eq!(world.count(JobState::Dead).await, dead, "nothing more died");
     worker.stop();
     worker.stopped().await;
 }
@@ -394,7 +402,7 @@ async fn too_many_deaths_shut_the_kind_until_probes_live() {
 #[tokio::test(start_paused = true)]
 async fn another_kind_goes_on_beside_a_shut_one() {
     let world = world();
-    let name: GuardName = "q/bad".parse().expect("a name");
+    let name: BreakerName = "q/bad".parse().expect("a name");
     world
         .backstop
         .breakers()
@@ -413,12 +421,12 @@ async fn another_kind_goes_on_beside_a_shut_one() {
     }
     let worker = world.start("w", QueueSettings::default());
     world
-        .becomes("done", async || world.count(State::Done).await == 25)
+        .becomes("done", async || world.count(JobState::Done).await == 25)
         .await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(
         (
-            world.count(State::Done).await,
+            world.count(JobState::Done).await,
             world.queue().await.counts.live()
         ),
         (25, 25)
@@ -430,7 +438,7 @@ async fn another_kind_goes_on_beside_a_shut_one() {
         .await
         .expect("reset");
     world
-        .becomes("all done", async || world.count(State::Done).await == 50)
+        .becomes("all done", async || world.count(JobState::Done).await == 50)
         .await;
     worker.stop();
     worker.stopped().await;
@@ -449,21 +457,24 @@ async fn a_run_that_got_further_starts_its_attempts_again() {
             if n.is_multiple_of(2) && n <= 6 {
                 run.progressed();
             }
-            Err::<(), _>(Fail::retry("not yet"))
+            Err::<(), _>(RunError::retry("not yet"))
         }
     };
     let settings = QueueSettings {
         retry: policy(3),
         ..QueueSettings::default()
     };
-    let worker = world.backstop.worker().services(Services::CallersRuntime);
+    let worker = world
+        .backstop
+        .worker()
+        .services(ServicePlacement::CallersRuntime);
     let worker = worker
         .handle_raw("q", handler)
         .queue("q", settings)
         .start()
         .expect("it starts");
     world
-        .becomes("dead", async || world.count(State::Dead).await == 1)
+        .becomes("dead", async || world.count(JobState::Dead).await == 1)
         .await;
     assert_eq!(
         runs.load(Ordering::SeqCst),
@@ -494,7 +505,7 @@ async fn a_death_tells_what_the_world_was_like() {
     };
     let worker = world.start("the-worker", settings);
     world
-        .becomes("dead", async || world.count(State::Dead).await >= 1)
+        .becomes("dead", async || world.count(JobState::Dead).await >= 1)
         .await;
     let failure = world
         .first_dead()
@@ -524,9 +535,9 @@ async fn a_death_tells_what_the_world_was_like() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_writes_down_the_bounds_it_was_told() {
     let world = world();
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(5),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     let worker = world.start(
         "w",
@@ -548,7 +559,7 @@ async fn a_worker_writes_down_the_bounds_it_was_told() {
                 .any(|status| status.name == queue && status.bounds == bounds)
         })
         .await;
-    assert_eq!(bounds.dead_max, DEAD_MAX_USUAL);
+    assert_eq!(bounds.dead_max, DEAD_MAX_DEFAULT);
     worker.stop();
     worker.stopped().await;
 }

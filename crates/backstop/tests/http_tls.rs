@@ -7,8 +7,8 @@
     reason = "in a test, a panic is how to say no"
 )]
 
-use backstop::core::failure::Failure;
-use backstop::core::{Job, State};
+use backstop::core::failure::FailureRecord;
+use backstop::core::{Job, JobState};
 use backstop::{Backstop, Http, QueueSettings, RetryPolicy};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -64,7 +64,7 @@ async fn run_once(http: &Http) -> Job {
         .unwrap();
     for _ in 0..2_000 {
         let job = backstop.job(id).await.unwrap().unwrap();
-        if matches!(job.state, State::Done | State::Dead) {
+        if matches!(job.state, JobState::Done | JobState::Dead) {
             worker.stop();
             worker.stopped().await;
             return job;
@@ -74,7 +74,7 @@ async fn run_once(http: &Http) -> Job {
     panic!("the job did not end");
 }
 
-fn last_failure(job: &Job) -> Failure {
+fn last_failure(job: &Job) -> FailureRecord {
     job.history.failures().pop().expect("a failure")
 }
 
@@ -87,7 +87,7 @@ async fn a_certificate_is_checked_against_the_machines_roots_or_those_of_a_file(
     let http = |host: &str| Http::new(&format!("https://{host}:{port}/")).unwrap();
     assert_eq!(
         run_once(&http("localhost").ca(&file)).await.state,
-        State::Done
+        JobState::Done
     );
     // Without the file nobody vouches for it; with it, it is vouched for under its own name alone.
     for stranger in [http("localhost"), http("127.0.0.1").ca(&file)] {
@@ -95,7 +95,7 @@ async fn a_certificate_is_checked_against_the_machines_roots_or_those_of_a_file(
         let error = last_failure(&job).error;
         assert_eq!(
             (job.state, error.error_type.as_deref()),
-            (State::Dead, Some("HttpTls")),
+            (JobState::Dead, Some("HttpTls")),
             "{error:?}"
         );
         assert!(

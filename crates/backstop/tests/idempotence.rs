@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
-use backstop::core::port::{CellQuery, Store};
+use backstop::core::port::{ListCellsRequest, Store};
 use backstop::idempotence::{LOCK_SPAN, Lock};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, QueueSettings, Random, Run, Services, Span, Timing};
+use backstop::{
+    Backstop, QueueSettings, RandomSource, Run, RunError, ServicePlacement, Span, WorkerTiming,
+};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
 use backstop_testkit::servers;
@@ -28,7 +30,11 @@ fn world() -> World {
     );
     let flaky = Arc::new(Flaky::new(Arc::<MemoryStore>::clone(&memory), 1));
     let store: Arc<dyn Store> = flaky.clone();
-    let backstop = Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(1));
+    let backstop = Backstop::on(
+        store,
+        Arc::<VirtualClock>::clone(&clock),
+        RandomSource::seeded(1),
+    );
     World {
         memory,
         clock,
@@ -43,7 +49,7 @@ impl World {
         Backstop::on(
             Arc::<MemoryStore>::clone(&self.memory),
             Arc::<VirtualClock>::clone(&self.clock),
-            Random::seeded(2),
+            RandomSource::seeded(2),
         )
     }
 
@@ -219,7 +225,7 @@ fn a_lock_outlives_a_dead_holder_by_its_span_and_no_more() {
     let backstop = Backstop::on(
         Arc::new(MemoryStore::new()),
         clock.clone(),
-        Random::seeded(1),
+        RandomSource::seeded(1),
     );
     let dying = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -249,7 +255,7 @@ async fn the_next_run_of_a_killed_job_takes_its_lock_over_and_works() {
         let (begun, backstop) = (Arc::clone(&seen), store.clone());
         store
             .worker()
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .handle_raw("q", move |run: Run| {
                 let (begun, backstop) = (Arc::clone(&begun), backstop.clone());
                 async move {
@@ -265,7 +271,7 @@ async fn the_next_run_of_a_killed_job_takes_its_lock_over_and_works() {
                         backstop.mark_done("change:7", Span::hours(1)).await?;
                         lock.release().await?;
                     }
-                    Ok::<(), Fail>(())
+                    Ok::<(), RunError>(())
                 }
             })
     };
@@ -330,24 +336,24 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
         .release()
         .await
         .unwrap();
-    let timing = Timing {
-        sweep: Span::hours(1),
+    let timing = WorkerTiming {
+        maintenance_interval: Span::hours(1),
         prune: Span::hours(1),
         poll: Span::hours(1),
-        ..Timing::default()
+        ..WorkerTiming::default()
     };
     let worker = backstop
         .worker()
-        .services(Services::CallersRuntime)
+        .services(ServicePlacement::CallersRuntime)
         .timing(timing);
     let worker = worker
-        .handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) })
+        .handle_raw("q", |_: Run| async { Ok::<(), RunError>(()) })
         .start()
         .unwrap();
     pass(Span::hours(27)).await;
     worker.stop();
     worker.stopped().await;
-    let all = CellQuery {
+    let all = ListCellsRequest {
         prefix: String::new(),
         after: None,
         limit: 10,
@@ -383,7 +389,7 @@ fn addresses() -> (tempfile::TempDir, [String; 4]) {
 async fn two_copies<F, Fut>(address: &str, handler: impl Fn(Backstop) -> F)
 where
     F: Fn(Run) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Fail>> + Send + 'static,
+    Fut: Future<Output = Result<(), RunError>> + Send + 'static,
 {
     let (one, two) = (
         Backstop::open(address).await.unwrap(),
@@ -473,7 +479,8 @@ async fn of_two_copies_of_a_fast_job_with_a_short_lock_one_has_the_effect() {
                 let (backstop, effects) = (backstop.clone(), Arc::clone(&effects));
                 async move {
                     let lock = backstop.lock_within("email:42", Span::secs(20)).await?;
-                    let lock = lock.ok_or_else(|| Fail::retry("the other copy takes too long"))?;
+                    let lock =
+                        lock.ok_or_else(|| RunError::retry("the other copy takes too long"))?;
                     if !backstop.already_done("email:42").await? {
                         tokio::time::sleep(Duration::from_millis(30)).await;
                         effects.fetch_add(1, Ordering::Relaxed);

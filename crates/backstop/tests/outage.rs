@@ -2,14 +2,14 @@
 //! time, beside what the simulation of the policy foretold.
 
 use backstop::core::breaker::BreakerSettings;
-use backstop::core::simulate::{Scenario, Simulated, simulate};
-use backstop::core::{Bounds, Payload, State};
+use backstop::core::simulate::{Scenario, SimulationResult, simulate};
+use backstop::core::{JobState, Payload, QueueBounds};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, Kind, NewJob, QueueName, QueueSettings, Random, RetryPolicy, Run, Services,
-    Span,
+    Backstop, Kind, NewJob, QueueName, QueueSettings, RandomSource, RetryPolicy, Run, RunError,
+    ServicePlacement, Span,
 };
-use backstop_core::port::{Operator, Shelf};
+use backstop_core::port::{OperatorStore, Retention};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
     let backstop = Backstop::on(
         Arc::<MemoryStore>::clone(&store),
         Arc::new(VirtualClock::start()),
-        Random::seeded(3),
+        RandomSource::seeded(3),
     );
     let began = Instant::now();
     let (calls, in_outage) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -55,30 +55,30 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
         async move {
             tokio::time::sleep(SERVICE_TIME).await;
             if is_down {
-                Err(Fail::retry("down"))
+                Err(RunError::retry("down"))
             } else {
                 Ok(())
             }
         }
     };
     // What is done is gone at once: the store in memory counts by looking at every job.
-    let shelf = Shelf {
+    let shelf = Retention {
         done_for: Span::ZERO,
-        ..Shelf::default()
+        ..Retention::default()
     };
     let gate = backstop_core::gate::GateSettings {
         deaths: u32::MAX,
         ..Default::default()
     };
-    let bounds = Some(Bounds {
+    let bounds = Some(QueueBounds {
         dead_max: u64::from(u32::MAX),
-        ..Bounds::default()
+        ..QueueBounds::default()
     });
     let settings = QueueSettings {
         concurrency: CONCURRENCY,
         breaker,
         gate,
-        shelf,
+        retention: shelf,
         bounds,
         ..QueueSettings::default()
     };
@@ -86,7 +86,7 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
         retry: RetryPolicy::default(),
         ..settings
     };
-    let worker = backstop.worker().services(Services::CallersRuntime);
+    let worker = backstop.worker().services(ServicePlacement::CallersRuntime);
     let worker = worker
         .handle_raw("q", handler)
         .queue("q", settings)
@@ -128,14 +128,14 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
     Seen {
         jobs: RATE * run_for,
         done: status.totals.done,
-        dead: status.counts.of(State::Dead),
+        dead: status.counts.of(JobState::Dead),
         calls: calls.load(Ordering::Relaxed),
         calls_in_outage: in_outage.load(Ordering::Relaxed),
         backlog_gone_at: gone_at,
     }
 }
 
-fn foretold((from, until, run_for): Plan, breaker: Option<BreakerSettings>) -> Simulated {
+fn foretold((from, until, run_for): Plan, breaker: Option<BreakerSettings>) -> SimulationResult {
     let secs = |secs: u64| Span::secs(i64::try_from(secs).expect("small"));
     let scenario = Scenario {
         arrivals_per_second: 100.0,

@@ -3,9 +3,10 @@
 
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Progress, QueueName, QueueSettings, Random, Run, Running, Services, Span,
+    Backstop, QueueName, QueueSettings, RandomSource, Run, RunningWorker, ServicePlacement, Span,
+    WorkerProgress,
 };
-use backstop_core::port::{Operator, QueueStatus};
+use backstop_core::port::{OperatorStore, QueueStatus};
 use backstop_memory::MemoryStore;
 use backstop_testkit::parted::{Gone, Parted};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ struct Place {
     parted: Arc<Parted>,
     /// Around all that can be gone.
     backstop: Backstop,
-    workers: Vec<Running>,
+    workers: Vec<RunningWorker>,
     /// Runs that began.
     kept_runs: Arc<AtomicUsize>,
     gone_runs: Arc<AtomicUsize>,
@@ -58,9 +59,13 @@ impl Place {
         let whole = Backstop::on(
             Arc::<MemoryStore>::clone(&store),
             Arc::clone(&clock) as _,
-            Random::seeded(4),
+            RandomSource::seeded(4),
         );
-        let backstop = Backstop::on(Arc::<Parted>::clone(&parted), clock, Random::seeded(3));
+        let backstop = Backstop::on(
+            Arc::<Parted>::clone(&parted),
+            clock,
+            RandomSource::seeded(3),
+        );
         let (kept_runs, gone_runs) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let settings = |lease| {
             let mut settings = QueueSettings {
@@ -69,7 +74,7 @@ impl Place {
                 ..QueueSettings::default()
             };
             // A job that is done is gone at once: nobody can tell a repeated end from a stale one.
-            settings.shelf.done_for = Span::ZERO;
+            settings.retention.done_for = Span::ZERO;
             settings
         };
         let takes = |runs: &Arc<AtomicUsize>, time: Duration| {
@@ -85,7 +90,7 @@ impl Place {
         let worker = |at: usize| {
             let worker = backstop
                 .worker()
-                .services(Services::CallersRuntime)
+                .services(ServicePlacement::CallersRuntime)
                 .name(&format!("worker {at}"));
             let worker = worker.handle_raw("kept", takes(&kept_runs, given.kept_takes));
             let worker = worker.handle_raw("gone", takes(&gone_runs, given.gone_takes));
@@ -141,7 +146,7 @@ impl Place {
     }
 
     /// The part comes back: what was in it is done.
-    async fn come_back(self, count: u64) -> Vec<Progress> {
+    async fn come_back(self, count: u64) -> Vec<WorkerProgress> {
         self.parted.set_whole();
         tokio::time::sleep(OUTAGE).await;
         let gone = self.queue("gone").await;
@@ -161,7 +166,7 @@ impl Place {
 }
 
 /// Nothing that this worker did was lost.
-fn assert_none_lost(progress: &[Progress]) {
+fn assert_none_lost(progress: &[WorkerProgress]) {
     assert_eq!(
         progress.iter().map(|progress| progress.lost).sum::<u64>(),
         0,

@@ -2,7 +2,7 @@
 #![cfg(feature = "postgres")]
 
 use backstop::core::port::StoreError;
-use backstop::{Backstop, BadDraft, QueueSettings, Run, Span, State, postgres};
+use backstop::{Backstop, DraftError, JobState, QueueSettings, Run, Span, postgres};
 use backstop_testkit::servers;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_transaction_elsewhere_is_refused() {
     let transaction = client.transaction().await.expect("begun");
     let refused = backstop.draft("q").push_in_postgres(&transaction).await;
     assert!(
-        matches!(refused, Err(BadDraft::Store(StoreError::Misuse { .. }))),
+        matches!(refused, Err(DraftError::Store(StoreError::Misuse { .. }))),
         "{refused:?}"
     );
 }
@@ -75,7 +75,7 @@ async fn a_handler_that_blocks_the_only_thread_keeps_its_lease() {
             .job(id)
             .await
             .expect("read")
-            .is_none_or(|job| job.state != State::Done)
+            .is_none_or(|job| job.state != JobState::Done)
         {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -2,10 +2,11 @@
 //! store, by a clock that is moved.
 
 use backstop::core::rate::RateLimit;
-use backstop::core::{Job, State};
-use backstop::testing::{self, Test, VirtualClock};
+use backstop::core::{Job, JobState};
+use backstop::testing::{self, TestBackstop, VirtualClock};
 use backstop::{
-    Backstop, Clock, JobId, ManualClock, QueueSettings, Random, Run, Running, Services, Span, Time,
+    Backstop, Clock, JobId, ManualClock, QueueSettings, RandomSource, Run, RunningWorker,
+    ServicePlacement, Span, Time,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
@@ -46,7 +47,7 @@ async fn job(backstop: &Backstop, n: usize) -> Job {
         .expect("the job is there")
 }
 
-async fn count(backstop: &Backstop, state: State) -> u64 {
+async fn count(backstop: &Backstop, state: JobState) -> u64 {
     let queues = backstop
         .store()
         .queues(backstop.now())
@@ -56,7 +57,7 @@ async fn count(backstop: &Backstop, state: State) -> u64 {
 }
 
 /// Runs what is ready, and answers how many were done.
-async fn drained(test: &Test, settings: QueueSettings) -> u64 {
+async fn drained(test: &TestBackstop, settings: QueueSettings) -> u64 {
     let worker = test
         .backstop
         .worker()
@@ -73,7 +74,7 @@ async fn what_is_over_the_limit_goes_back_and_is_not_charged() {
     let late = job(&test.backstop, 7).await;
     assert_eq!(
         (late.state, late.attempt, late.lost_leases),
-        (State::Scheduled, 0, 0)
+        (JobState::Scheduled, 0, 0)
     );
     assert_eq!(late.run_at.since(test.backstop.now()), Span::minutes(5));
     test.clock.advance(Span::minutes(4));
@@ -99,7 +100,10 @@ async fn without_over_a_job_over_the_limit_goes_back_until_there_is_room() {
         let room_at = test.backstop.now().after(Span::millis(200));
         for n in 0..40 {
             let job = job(&test.backstop, n).await;
-            assert!(job.state == State::Done || job.run_at <= room_at, "{job:?}");
+            assert!(
+                job.state == JobState::Done || job.run_at <= room_at,
+                "{job:?}"
+            );
             assert_eq!(job.lost_leases, 0);
         }
         test.clock.advance(Span::millis(200));
@@ -155,7 +159,11 @@ impl Pair {
         let process = async |n: usize| {
             let opened = Backstop::open(address).await.expect("opened");
             let clock = Arc::<ManualClock>::clone(&clocks[n]);
-            Backstop::on(opened.store().clone(), clock, Random::seeded(n as u64))
+            Backstop::on(
+                opened.store().clone(),
+                clock,
+                RandomSource::seeded(n as u64),
+            )
         };
         Self {
             processes: [process(0).await, process(1).await],
@@ -209,8 +217,8 @@ async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not
                 let job = job(&pair[1], n).await;
                 let (attempts, wait) = (job.attempt, job.run_at.since(both.clocks[0].now()));
                 match job.state {
-                    State::Done => assert_eq!(attempts, 1),
-                    State::Scheduled => {
+                    JobState::Done => assert_eq!(attempts, 1),
+                    JobState::Scheduled => {
                         assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}");
                     }
                     _ => unreachable!("neither done nor put off: {job:?}"),
@@ -256,7 +264,7 @@ async fn nothing_runs_without_leave() {
     let memory = Arc::new(MemoryStore::new());
     let flaky = Arc::new(Flaky::new(memory, 1));
     let clock = Arc::new(ManualClock::at(Time::from_millis(1_000_000)));
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(1));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, RandomSource::seeded(1));
     push(&backstop, 1).await;
     // Seizing, promoting and claiming go well; what was taken before cannot be read.
     for fault in [
@@ -282,7 +290,7 @@ async fn nothing_runs_without_leave() {
         (0, 1, 1)
     );
     let job = job(&backstop, 0).await;
-    assert_eq!((job.state, job.attempt), (State::Scheduled, 0));
+    assert_eq!((job.state, job.attempt), (JobState::Scheduled, 0));
     assert_eq!(
         job.run_at.since(backstop.now()),
         Span::secs(1),
@@ -292,7 +300,7 @@ async fn nothing_runs_without_leave() {
 
 struct Crew {
     backstop: Backstop,
-    workers: Vec<Running>,
+    workers: Vec<RunningWorker>,
     started: Arc<AtomicUsize>,
 }
 
@@ -301,7 +309,7 @@ impl Crew {
     fn start(limit: RateLimit) -> Self {
         let store = Arc::new(MemoryStore::new());
         let clock = Arc::new(VirtualClock::start());
-        let backstop = Backstop::on(store, clock, Random::seeded(3));
+        let backstop = Backstop::on(store, clock, RandomSource::seeded(3));
         let started = Arc::new(AtomicUsize::new(0));
         let worker = |name: &str| {
             let seen = Arc::clone(&started);
@@ -312,7 +320,7 @@ impl Crew {
             let worker = backstop
                 .worker()
                 .name(name)
-                .services(Services::CallersRuntime);
+                .services(ServicePlacement::CallersRuntime);
             worker
                 .handle_raw("q", handler)
                 .queue("q", limited(limit))
@@ -345,18 +353,18 @@ async fn a_backlog_runs_at_the_pace_of_the_limit_and_stays_in_line() {
         (65..=70).contains(&started),
         "{started} of at most ten and one a second"
     );
-    let put_off = count(&crew.backstop, State::Scheduled).await;
+    let put_off = count(&crew.backstop, JobState::Scheduled).await;
     assert!(
         put_off > 0 && put_off <= 16,
         "{put_off}: only what was in hand when the limit was met"
     );
     assert_eq!(
         job(&crew.backstop, 199).await.state,
-        State::Ready,
+        JobState::Ready,
         "the rest was not touched"
     );
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(count(&crew.backstop, State::Done).await, 200);
+    assert_eq!(count(&crew.backstop, JobState::Done).await, 200);
     crew.stop().await;
 }
 

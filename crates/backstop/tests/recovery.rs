@@ -2,15 +2,17 @@
 //! living have to beat. On a store in memory and on virtual time; a process that dies is one whose
 //! store no longer hears it.
 
-use backstop::core::State;
+use backstop::core::JobState;
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::plan::Want;
-use backstop::core::port::{Backlog, Beat, Claim, Finding, Grade, Operator};
-use backstop::core::verdict::Reason;
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{
+    BeatRequest, Claim, FindingSeverity, JobStore, OperatorStore, StoreFinding,
+};
+use backstop::core::verdict::EndReason;
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, Run, Running, Services, Span,
-    WorkerBuilder,
+    Backstop, JobId, QueueName, QueueSettings, RandomSource, Run, RunError, RunningWorker,
+    ServicePlacement, Span, WorkerBuilder,
 };
 use backstop_core::{Job, Time};
 use backstop_memory::MemoryStore;
@@ -42,7 +44,7 @@ impl World {
         let backstop = Backstop::on(
             Arc::<MemoryStore>::clone(&store),
             Arc::<VirtualClock>::clone(&clock),
-            Random::seeded(7),
+            RandomSource::seeded(7),
         );
         Self {
             store,
@@ -56,7 +58,7 @@ impl World {
         let backstop = Backstop::on(
             Arc::<Flaky>::clone(&line),
             Arc::<VirtualClock>::clone(&self.clock),
-            Random::seeded(seed),
+            RandomSource::seeded(seed),
         );
         Process { line, backstop }
     }
@@ -79,7 +81,7 @@ impl World {
             .expect("the job is there")
     }
 
-    async fn state_becomes(&self, id: JobId, state: State) -> Job {
+    async fn state_becomes(&self, id: JobId, state: JobState) -> Job {
         for _ in 0..100_000 {
             let job = self.job(id).await;
             if job.state == state {
@@ -106,7 +108,7 @@ impl World {
             number: LeaseNumber::draw(now.as_micros().unsigned_abs()),
             worker: WorkerName::new("doomed"),
             until: now.after(QueueSettings::default().lease),
-            wants: vec![Want {
+            wants: vec![QueueQuota {
                 queue: queue(),
                 max: jobs,
             }],
@@ -125,7 +127,7 @@ impl World {
     /// A worker that is alive, and has beaten just now.
     async fn beat(&self, name: &str) {
         let now = self.backstop.now();
-        let beat = Beat {
+        let beat = BeatRequest {
             worker: WorkerName::new(name),
             queues: vec![queue()],
             leases: Vec::new(),
@@ -140,7 +142,7 @@ impl Process {
         self.backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
     }
 }
 
@@ -148,7 +150,7 @@ fn queue() -> QueueName {
     QueueName::new("q").expect("a name")
 }
 
-async fn stopped(worker: Running) -> backstop::Progress {
+async fn stopped(worker: RunningWorker) -> backstop::WorkerProgress {
     worker.stop();
     worker.stopped().await
 }
@@ -234,7 +236,7 @@ async fn check_poison(name: fn(u64) -> String, lost_workers: [&str; 3]) {
     let killer = world.job(poison).await;
     assert_eq!(
         (killer.state, killer.reason, deaths),
-        (State::Dead, Some(Reason::CrashedWorker), 3)
+        (JobState::Dead, Some(EndReason::CrashedWorker), 3)
     );
     let context = killer
         .history
@@ -246,7 +248,7 @@ async fn check_poison(name: fn(u64) -> String, lost_workers: [&str; 3]) {
     assert_eq!(context.lost_workers, lost_workers, "whom it took along");
     for id in innocents {
         let job = world.job(id).await;
-        assert_eq!(job.state, State::Done);
+        assert_eq!(job.state, JobState::Done);
         assert!(job.lost_leases <= 1, "{id} lost {} leases", job.lost_leases);
     }
 }
@@ -268,13 +270,13 @@ async fn who_was_suspected_before_does_not_die_of_what_runs_beside_it() {
     let killer = world.job(poison).await;
     assert_eq!(
         (killer.state, killer.reason),
-        (State::Dead, Some(Reason::CrashedWorker))
+        (JobState::Dead, Some(EndReason::CrashedWorker))
     );
     for id in suspects {
         let job = world.job(id).await;
         assert_eq!(
             (job.state, job.lost_leases < 3),
-            (State::Done, true),
+            (JobState::Done, true),
             "{id} lost {}",
             job.lost_leases
         );
@@ -323,11 +325,11 @@ async fn suspects_run_one_at_a_time_and_others_beside_them() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(
         world.job(beside).await.state,
-        State::Done,
+        JobState::Done,
         "suspects that wait keep nobody waiting"
     );
     for id in suspects {
-        assert_eq!(world.state_becomes(id, State::Done).await.lost_leases, 1);
+        assert_eq!(world.state_becomes(id, JobState::Done).await.lost_leases, 1);
     }
     assert_eq!(most.load(Ordering::SeqCst), 1);
     stopped(worker).await;
@@ -370,7 +372,7 @@ async fn taken_over_after(world: &World, id: JobId) -> Span {
         .handle_raw("other", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    world.state_becomes(id, State::Ready).await;
+    world.state_becomes(id, JobState::Ready).await;
     let took = world.backstop.now().since(started);
     stopped(worker).await;
     took
@@ -412,7 +414,7 @@ async fn what_ended_while_the_store_was_away_is_settled_and_not_repeated() {
         .handle_raw("q", slow)
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     let idle = two
         .worker("two")
         .handle_raw("q", slow)
@@ -426,7 +428,7 @@ async fn what_ended_while_the_store_was_away_is_settled_and_not_repeated() {
     for process in [&one, &two] {
         process.line.set_down(false);
     }
-    let job = world.state_becomes(id, State::Done).await;
+    let job = world.state_becomes(id, JobState::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
     assert_eq!(
         stopped(working).await.started + stopped(idle).await.started,
@@ -450,7 +452,7 @@ async fn a_living_keeper_takes_over_within_the_bound_whenever_it_started() {
         let id = world.push("a").await;
         world.claim_and_vanish(1).await;
         let died_at: Time = world.backstop.now();
-        let job = world.state_becomes(id, State::Done).await;
+        let job = world.state_becomes(id, JobState::Done).await;
         let took = job.finished_at.expect("done").since(died_at);
         assert!(
             took <= worker.recovery_bound(),
@@ -466,14 +468,14 @@ async fn a_dead_workers_job_runs_again_although_the_clock_was_set_back() {
         let world = World::new();
         let id = world.push("a").await;
         let (dying, living) = (world.process(1), world.process(2));
-        let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+        let stuck = |_: Run| std::future::pending::<Result<(), RunError>>();
         let dead = dying
             .worker("dies")
             .handle_raw("q", stuck)
             .queue("q", busy())
             .start()
             .expect("started");
-        world.state_becomes(id, State::Running).await;
+        world.state_becomes(id, JobState::Running).await;
         let worker = living
             .worker("lives")
             .handle_raw("q", |_: Run| async { Ok(()) })
@@ -484,7 +486,7 @@ async fn a_dead_workers_job_runs_again_although_the_clock_was_set_back() {
         drop(dead);
         world.clock.jump(-back.as_micros());
         let cut = world.backstop.now();
-        let job = world.state_becomes(id, State::Done).await;
+        let job = world.state_becomes(id, JobState::Done).await;
         // The lease, and what a claim may last longer than the beat before it.
         let took = job.finished_at.expect("done").since(cut);
         assert!(
@@ -511,11 +513,11 @@ async fn a_living_worker_keeps_its_job_although_the_clock_was_set_back() {
         .queue("q", busy())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     let looks = keeper(&two, "looks");
     tokio::time::sleep(Duration::from_mins(1)).await;
     world.clock.jump(-Span::hours(2).as_micros());
-    let job = world.state_becomes(id, State::Done).await;
+    let job = world.state_becomes(id, JobState::Done).await;
     assert_eq!((job.lost_leases, job.attempt), (0, 1));
     stopped(works).await;
     stopped(looks).await;
@@ -536,7 +538,7 @@ async fn many_vanish(world: &World) -> Vec<JobId> {
     ids
 }
 
-fn keeper(process: &Process, name: &str) -> Running {
+fn keeper(process: &Process, name: &str) -> RunningWorker {
     process
         .worker(name)
         .handle_raw("other", |_: Run| async { Ok(()) })
@@ -551,7 +553,7 @@ async fn where_many_leases_expire_at_once_one_worker_takes_them_over() {
     let (first, second) = (keeper(&one, "one"), keeper(&two, "two"));
     let ids = many_vanish(&world).await;
     for id in ids {
-        world.state_becomes(id, State::Ready).await;
+        world.state_becomes(id, JobState::Ready).await;
     }
     let (first, second) = (
         stopped(first).await.recovered,
@@ -570,12 +572,12 @@ async fn whoever_takes_them_over_and_dies_is_followed_by_another() {
     let (one, two) = (world.process(1), world.process(2));
     let first = keeper(&one, "one");
     let ids = many_vanish(&world).await;
-    world.state_becomes(ids[MANY / 4], State::Ready).await;
+    world.state_becomes(ids[MANY / 4], JobState::Ready).await;
     one.line.set_down(true);
     let second = keeper(&two, "two");
     let cut = world.backstop.now();
     for id in ids {
-        world.state_becomes(id, State::Ready).await;
+        world.state_becomes(id, JobState::Ready).await;
     }
     let took = world.backstop.now().since(cut);
     assert!(took <= Span::secs(60), "{took}");
@@ -613,7 +615,7 @@ async fn a_run_that_outlives_its_lease_is_written_down() {
         .queue("q", settings())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     let other = two
         .worker("two")
         .handle_raw("q", |_: Run| async { Ok(()) })
@@ -621,7 +623,7 @@ async fn a_run_that_outlives_its_lease_is_written_down() {
     let other = other.start().expect("started");
     assert_eq!(world.backstop.overlaps(10).await.expect("listed"), []);
     one.line.set_down(true);
-    world.state_becomes(id, State::Done).await;
+    world.state_becomes(id, JobState::Done).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     one.line.set_down(false);
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -647,7 +649,7 @@ async fn a_run_that_is_called_off_in_time_is_no_overlap() {
     let id = world.push("a").await;
     let heeds = |run: Run| async move {
         run.cancelled().await;
-        Err(Fail::retry("called off"))
+        Err(RunError::retry("called off"))
     };
     let (one, two) = (world.process(1), world.process(2));
     let cut_off = one
@@ -656,14 +658,14 @@ async fn a_run_that_is_called_off_in_time_is_no_overlap() {
         .queue("q", busy())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     let other = two
         .worker("two")
         .handle_raw("q", |_: Run| async { Ok(()) })
         .queue("q", busy());
     let other = other.start().expect("started");
     one.line.set_down(true);
-    world.state_becomes(id, State::Done).await;
+    world.state_becomes(id, JobState::Done).await;
     one.line.set_down(false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.backstop.overlaps(10).await.expect("listed"), []);
@@ -677,10 +679,11 @@ async fn the_doctor_says_that_expired_leases_could_not_be_counted() {
     process.line.forbid("expired_leases");
     let examined = process.backstop.examine(Span::secs(15)).await;
     let findings = examined.expect("the rest is examined").findings;
-    let said = |finding: &&Finding| finding.what.starts_with("the expired leases could not be");
+    let said =
+        |finding: &&StoreFinding| finding.what.starts_with("the expired leases could not be");
     let finding = findings.iter().find(said);
     assert!(
-        finding.is_some_and(|finding| finding.grade == Grade::Warning),
+        finding.is_some_and(|finding| finding.severity == FindingSeverity::Warning),
         "{findings:?}"
     );
 }
@@ -694,7 +697,7 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
     let _listening = meters.listen();
     let id = world.push("a").await;
     world.claim_and_vanish(1).await;
-    let puts_off = |_: Run| async { Err(Fail::snooze(Span::minutes(1))) };
+    let puts_off = |_: Run| async { Err(RunError::snooze(Span::minutes(1))) };
     let first = world.process(1);
     let worker = first
         .worker("one")
@@ -702,7 +705,7 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
         .queue("q", busy())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Scheduled).await;
+    world.state_becomes(id, JobState::Scheduled).await;
     stopped(worker).await;
     let told = meters.told(RERUNS);
     assert!(
@@ -736,14 +739,14 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
     assert_eq!(meters.told(RERUNS).len(), 1);
 
     let dying = world.process(4);
-    let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let stuck = |_: Run| std::future::pending::<Result<(), RunError>>();
     let worker = dying
         .worker("four")
         .handle_raw("q", stuck)
         .queue("q", busy())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     dying.line.set_down(true);
     drop(worker);
@@ -753,7 +756,7 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .expect("started");
-    world.state_becomes(id, State::Done).await;
+    world.state_becomes(id, JobState::Done).await;
     stopped(worker).await;
     let told = meters.told(RERUNS);
     assert!(told.len() == 2 && told[1] < 2.0, "another loss: {told:?}");
@@ -768,14 +771,14 @@ async fn how_long_an_expired_lease_waits_is_told_also_during_grace_and_without_t
     let (world, meters) = (World::new(), Meters::default());
     let id = world.push("a").await;
     let dying = world.process(1);
-    let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
+    let stuck = |_: Run| std::future::pending::<Result<(), RunError>>();
     let worker = dying
         .worker("one")
         .handle_raw("q", stuck)
         .queue("q", busy())
         .start()
         .expect("started");
-    world.state_becomes(id, State::Running).await;
+    world.state_becomes(id, JobState::Running).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     dying.line.set_down(true);
     drop(worker);
@@ -810,7 +813,7 @@ async fn how_long_an_expired_lease_waits_is_told_also_during_grace_and_without_t
         (100.0..=106.0).contains(&during_grace),
         "and is asked for again: {during_grace}"
     );
-    world.state_becomes(id, State::Done).await;
+    world.state_becomes(id, JobState::Done).await;
     assert!(says(2).await.abs() < f64::EPSILON, "none is left");
     stopped(worker).await;
 }

@@ -3,14 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
-use backstop::core::Bounds;
-use backstop::core::port::{CellQuery, Swap};
-use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
-use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
+use backstop::core::QueueBounds;
+use backstop::core::port::{CellSwap, ListCellsRequest};
+use backstop::dead::redrive::{RedriveError, RedrivePhase, RedrivePlan, RedriveReport};
+use backstop::dead::{
+    DeadFilter, DeadLetterLookup, DeadLetters, DeadSelection, ImportedDeadLetter,
+};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
-    State, Time,
+    Backstop, JobId, JobState, QueueName, QueueSettings, RandomSource, RetryPolicy, Run, RunError,
+    RunningWorker, ServicePlacement, Time,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
@@ -29,8 +31,8 @@ struct Scene {
 }
 
 /// Of all letters, five first.
-fn all(rate: &str) -> Redrive {
-    Redrive {
+fn all(rate: &str) -> RedrivePlan {
+    RedrivePlan {
         canary: 5,
         max_failures: 0,
         then_rate: rate.parse().unwrap(),
@@ -50,14 +52,14 @@ async fn scene(letters: &[bool]) -> Scene {
     let backstop = Backstop::on(
         Arc::<MemoryStore>::clone(&store),
         Arc::<VirtualClock>::clone(&clock),
-        Random::seeded(7),
+        RandomSource::seeded(7),
     );
     for (n, good) in letters.iter().enumerate() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let line = format!(
             r#"{{"id":"{n}","queue":"q","error":"boom","original_job":{{"payload":{good}}}}}"#
         );
-        let letter = Letter::read(line.as_bytes(), backstop.now()).unwrap();
+        let letter = ImportedDeadLetter::read(line.as_bytes(), backstop.now()).unwrap();
         backstop.dead().import(vec![letter]).await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -75,7 +77,7 @@ impl Scene {
         self.backstop.dead().by("ada")
     }
 
-    fn worker(&self) -> Running {
+    fn worker(&self) -> RunningWorker {
         let (runs, backstop) = (Arc::clone(&self.runs), self.backstop.clone());
         let handler = move |run: Run| {
             runs.lock().unwrap().push((run.id(), backstop.now()));
@@ -83,7 +85,7 @@ impl Scene {
                 if run.payload() == b"true" {
                     Ok(())
                 } else {
-                    Err(Fail::retry("boom again"))
+                    Err(RunError::retry("boom again"))
                 }
             }
         };
@@ -97,7 +99,7 @@ impl Scene {
             .backstop
             .worker()
             .name("w")
-            .services(Services::CallersRuntime);
+            .services(ServicePlacement::CallersRuntime);
         worker
             .handle_raw("q", handler)
             .queue("q", settings)
@@ -107,7 +109,7 @@ impl Scene {
 
     async fn start(&self, max_failures: u32, rate: &str) -> String {
         self.dead()
-            .redrive(Redrive {
+            .redrive(RedrivePlan {
                 max_failures,
                 ..all(rate)
             })
@@ -134,9 +136,9 @@ impl Scene {
     async fn bound(&self, max_size: Option<u64>) {
         let (queue, bounds) = (
             QueueName::new("q").unwrap(),
-            Bounds {
+            QueueBounds {
                 max_size,
-                ..Bounds::default()
+                ..QueueBounds::default()
             },
         );
         let store = self.backstop.store();
@@ -159,7 +161,7 @@ async fn a_redrive_into_a_full_queue_waits_for_room_and_leaves_no_letter_behind(
     ] {
         let scene = scene(&[true; 20]).await;
         scene.bound(Some(2)).await;
-        let plan = Redrive {
+        let plan = RedrivePlan {
             selection,
             ..all("100/s")
         };
@@ -169,11 +171,14 @@ async fn a_redrive_into_a_full_queue_waits_for_room_and_leaves_no_letter_behind(
             Ok(())
         };
         let worker = scene.backstop.worker().name("slow").handle_raw("q", slow);
-        let worker = worker.services(Services::CallersRuntime).start().unwrap();
+        let worker = worker
+            .services(ServicePlacement::CallersRuntime)
+            .start()
+            .unwrap();
         let report = scene.run(&redrive).await.unwrap();
         assert_eq!(
             (report.phase, report.requeued, report.refused),
-            (Phase::Done, 20, 0),
+            (RedrivePhase::Done, 20, 0),
             "{report:?}"
         );
         worker.stop();
@@ -193,21 +198,24 @@ async fn letters_of_other_queues_go_past_those_of_a_full_one() {
             let line = format!(
                 r#"{{"id":"{n}","queue":"other","error":"boom","original_job":{{"payload":true}}}}"#
             );
-            let letter = Letter::read(line.as_bytes(), scene.backstop.now()).unwrap();
+            let letter = ImportedDeadLetter::read(line.as_bytes(), scene.backstop.now()).unwrap();
             scene.dead().import(vec![letter]).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
         scene.bound(Some(1)).await;
         let good = scene.backstop.draft("q").payload("true");
         good.push().await.unwrap();
-        let plan = Redrive {
+        let plan = RedrivePlan {
             selection,
             ..all("100/s")
         };
         let redrive = scene.dead().redrive(plan).await.unwrap();
         let other = scene.backstop.worker().name("other");
         let other = other.handle_raw("other", |_: Run| async { Ok(()) });
-        let other = other.services(Services::CallersRuntime).start().unwrap();
+        let other = other
+            .services(ServicePlacement::CallersRuntime)
+            .start()
+            .unwrap();
         let make_room = async {
             while scene.dead_now().await > 20 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -223,7 +231,7 @@ async fn letters_of_other_queues_go_past_those_of_a_full_one() {
         let report = report.unwrap();
         assert_eq!(
             (report.phase, report.requeued, report.refused),
-            (Phase::Done, 22, 1),
+            (RedrivePhase::Done, 22, 1),
             "{report:?}"
         );
         for worker in [other, worker] {
@@ -263,7 +271,7 @@ async fn a_good_canary_lets_all_others_follow() {
     let report = scene.run(&id).await.unwrap();
     assert_eq!(
         (report.phase, report.requeued, report.died_again),
-        (Phase::Done, 100, 0),
+        (RedrivePhase::Done, 100, 0),
         "{report:?}"
     );
     assert_eq!(report.done + report.open, 100);
@@ -277,7 +285,7 @@ async fn a_good_canary_lets_all_others_follow() {
         matches!(
             again,
             Err(RedriveError::Ended {
-                phase: Phase::Done,
+                phase: RedrivePhase::Done,
                 ..
             })
         ),
@@ -299,7 +307,7 @@ async fn a_bad_canary_stops_it_and_the_others_stay_dead() {
     let report = scene.run(&id).await.unwrap();
     assert_eq!(
         (report.phase, report.requeued),
-        (Phase::Failed, 5),
+        (RedrivePhase::Failed, 5),
         "{report:?}"
     );
     assert!(report.died_again >= 2 && report.why.unwrap().contains("at most 1 may"));
@@ -311,7 +319,7 @@ async fn a_bad_canary_stops_it_and_the_others_stay_dead() {
         (&[1; 5][..], &[0; 15][..]),
         "the oldest went first"
     );
-    let Shown::Letter(letter) = scene.dead().show(self::id(0)).await.unwrap() else {
+    let DeadLetterLookup::Letter(letter) = scene.dead().show(self::id(0)).await.unwrap() else {
         panic!("not dead")
     };
     let errors: Vec<&str> = letter
@@ -335,7 +343,7 @@ async fn deaths_behind_a_good_canary_stop_it_too() {
     let worker = scene.worker();
     let id = scene.start(1, "20/s").await;
     let report = scene.run(&id).await.unwrap();
-    assert_eq!(report.phase, Phase::Failed, "{report:?}");
+    assert_eq!(report.phase, RedrivePhase::Failed, "{report:?}");
     assert!(report.requeued < 60 && report.why.unwrap().contains("a larger share than 1 of 5"));
     assert!(
         scene
@@ -394,7 +402,7 @@ async fn killed_in_the_middle_it_goes_on_and_requeues_each_once() {
         let report = scene.run(&id).await.unwrap();
         assert_eq!(
             (report.phase, report.requeued),
-            (Phase::Done, 60),
+            (RedrivePhase::Done, 60),
             "{after_ms}"
         );
         assert_eq!(scene.requeues().await, vec![1; 60], "{after_ms}");
@@ -408,7 +416,7 @@ async fn one_that_nobody_watches_is_left_to_servers_once_its_runner_is_gone_and_
     let left = async || -> Vec<String> {
         scene
             .dead()
-            .redrives_left()
+            .abandoned_redrives()
             .await
             .unwrap()
             .into_iter()
@@ -432,7 +440,7 @@ async fn one_that_nobody_watches_is_left_to_servers_once_its_runner_is_gone_and_
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert_eq!(left().await, [id.as_str()]);
     let worker = scene.worker();
-    assert_eq!(scene.run(&id).await.unwrap().phase, Phase::Done);
+    assert_eq!(scene.run(&id).await.unwrap().phase, RedrivePhase::Done);
     assert_eq!(left().await, Vec::<String>::new());
     scene.dead().leave_redrive(&watched).await.unwrap();
     assert_eq!(
@@ -479,7 +487,7 @@ async fn it_stops_when_it_is_told_to() {
     let told = scene.dead().stop_redrive(&id).await.unwrap();
     assert!(!told.phase.is_ended(), "its runner ends it");
     let report = run.await.unwrap().unwrap();
-    assert_eq!(report.phase, Phase::Stopped);
+    assert_eq!(report.phase, RedrivePhase::Stopped);
     assert!(report.requeued > 20 && report.requeued < 120, "{report:?}");
     assert_eq!(scene.dead_now().await, 200 - report.requeued);
     worker.stop();
@@ -491,7 +499,7 @@ async fn without_a_runner_it_is_stopped_at_once() {
     let id = scene.start(0, "20/s").await;
     assert_eq!(
         scene.dead().stop_redrive(&id).await.unwrap().phase,
-        Phase::Stopped
+        RedrivePhase::Stopped
     );
     assert!(matches!(
         scene.dead().stop_redrive(&id).await,
@@ -517,7 +525,7 @@ async fn only_what_was_dead_and_fits_is_redriven() {
         ..DeadFilter::default()
     };
     let then_rate = "10/s".parse().unwrap();
-    let plan = Redrive {
+    let plan = RedrivePlan {
         canary: 2,
         max_failures: 0,
         then_rate,
@@ -525,7 +533,7 @@ async fn only_what_was_dead_and_fits_is_redriven() {
     };
     let id = scene.dead().redrive(plan).await.unwrap();
     let report = scene.run(&id).await.unwrap();
-    assert_eq!((report.phase, report.requeued), (Phase::Done, 3));
+    assert_eq!((report.phase, report.requeued), (RedrivePhase::Done, 3));
     assert_eq!(scene.requeues().await, [1, 0, 1, 1]);
     worker.stop();
 }
@@ -539,7 +547,7 @@ async fn a_canary_that_never_ends_is_waited_for() {
     let listed = scene.dead().redrives().await.unwrap().remove(0);
     assert_eq!(
         (listed.phase, listed.requeued, listed.open),
-        (Phase::Watching, 5, 5)
+        (RedrivePhase::Watching, 5, 5)
     );
 }
 
@@ -557,7 +565,7 @@ async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
         let flaky = Flaky::new(Arc::<MemoryStore>::clone(&scene.store), seed);
         flaky.set_odds(odds);
         let clock = Arc::<VirtualClock>::clone(&scene.clock);
-        let backstop = Backstop::on(Arc::new(flaky), clock, Random::seeded(seed));
+        let backstop = Backstop::on(Arc::new(flaky), clock, RandomSource::seeded(seed));
         let report = loop {
             match backstop
                 .dead()
@@ -576,7 +584,7 @@ async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
         };
         assert_eq!(
             (report.phase, report.requeued),
-            (Phase::Done, 60),
+            (RedrivePhase::Done, 60),
             "seed {seed}"
         );
         assert_eq!(scene.requeues().await, vec![1; 60], "seed {seed}");
@@ -588,7 +596,7 @@ async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
                 .unwrap()
                 .unwrap()
                 .state,
-            State::Done
+            JobState::Done
         );
         worker.stop();
     }
@@ -599,7 +607,7 @@ async fn picked_letters_are_redriven_once_and_no_others() {
     let scene = scene(&[true; 20]).await;
     let worker = scene.worker();
     let ids: Vec<JobId> = [17, 3, 3, 11, 99].map(id).to_vec();
-    let plan = Redrive {
+    let plan = RedrivePlan {
         selection: DeadSelection::Ids(ids),
         ..all("100/s")
     };
@@ -609,7 +617,7 @@ async fn picked_letters_are_redriven_once_and_no_others() {
         .unwrap();
     assert_eq!(
         (report.phase, report.picked, report.requeued, report.refused),
-        (Phase::Done, Some(4), 3, 1)
+        (RedrivePhase::Done, Some(4), 3, 1)
     );
     let ran: Vec<JobId> = scene
         .runs
@@ -635,7 +643,7 @@ async fn the_oldest_are_picked_when_it_is_written_down() {
     };
     let id = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: oldest,
             ..all("1000/s")
         })
@@ -653,14 +661,14 @@ async fn the_oldest_are_picked_when_it_is_written_down() {
     let report = scene.run(&id).await.unwrap();
     assert_eq!(
         (report.phase, report.picked, report.requeued),
-        (Phase::Done, Some(1_100), 1_090),
+        (RedrivePhase::Done, Some(1_100), 1_090),
         "{report:?}"
     );
     assert_eq!(report.refused, 10);
     let mut expected = vec![1; 1_100];
     expected.resize(1_200, 0);
     assert_eq!(scene.requeues().await, expected);
-    let query = CellQuery {
+    let query = ListCellsRequest {
         prefix: "picked/".to_owned(),
         after: None,
         limit: 10,
@@ -686,7 +694,7 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
         Arc::<Counted>::clone(&counted),
         Arc::<VirtualClock>::clone(&scene.clock),
     );
-    scene.backstop = Backstop::on(store, clock, Random::seeded(8));
+    scene.backstop = Backstop::on(store, clock, RandomSource::seeded(8));
     let ids: Vec<JobId> = (0..510).map(id).collect();
     let within = DeadSelection::Within {
         queue: "q".parse().unwrap(),
@@ -699,7 +707,7 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
     let worker = scene.worker();
     let none = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: elsewhere,
             canary: 500,
             ..all("1000/s")
@@ -708,11 +716,11 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
         .unwrap();
     let report = scene.run(&none).await.unwrap();
     let told = (report.phase, report.picked, report.requeued, report.refused);
-    assert_eq!(told, (Phase::Done, Some(510), 0, 510), "{report:?}");
+    assert_eq!(told, (RedrivePhase::Done, Some(510), 0, 510), "{report:?}");
     assert_eq!(scene.dead_now().await, 500, "those of another queue stay");
     let id = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: within,
             canary: 500,
             ..all("1000/s")
@@ -721,7 +729,7 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
         .unwrap();
     let report = scene.run(&id).await.unwrap();
     let told = (report.phase, report.picked, report.requeued, report.refused);
-    assert_eq!(told, (Phase::Done, Some(510), 500, 10), "{report:?}");
+    assert_eq!(told, (RedrivePhase::Done, Some(510), 500, 10), "{report:?}");
     assert_eq!(
         counted.take_calls().get("job"),
         None,
@@ -734,7 +742,7 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
 async fn kept(scene: &Scene) -> Vec<String> {
     let mut names = Vec::new();
     for prefix in ["picked/", "redriven/"] {
-        let query = CellQuery {
+        let query = ListCellsRequest {
             prefix: prefix.to_owned(),
             after: None,
             limit: 100,
@@ -752,7 +760,7 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
     // Two that stand, and the cells of one that was never written down.
     let alive = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: picked(1),
             ..all("1/s")
         })
@@ -760,7 +768,7 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
         .unwrap();
     let orphan = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: picked(2),
             ..all("1/s")
         })
@@ -776,7 +784,7 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
         .remove(0)
         .unwrap()
         .version;
-    let gone = Swap {
+    let gone = CellSwap {
         name,
         seen: Some(seen),
         version: 1,
@@ -787,7 +795,7 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
     tokio::time::sleep(Duration::from_mins(59)).await;
     let young = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: picked(3),
             ..all("1/s")
         })
@@ -807,14 +815,14 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
     );
     // And of one that has ended: its runner was killed before it had cleared up.
     let ended = scene.dead().stop_redrive(&alive).await.unwrap();
-    assert_eq!(ended.phase, Phase::Stopped);
-    let back = Swap {
+    assert_eq!(ended.phase, RedrivePhase::Stopped);
+    let back = CellSwap {
         name: of(&alive),
         seen: None,
         version: 2,
         value: Some(b"[]".to_vec()),
     };
-    let parts = Swap {
+    let parts = CellSwap {
         name: format!("redriven/{alive}/000000"),
         ..back.clone()
     };
@@ -835,7 +843,7 @@ async fn of_many_ids_a_report_tells_the_first_and_how_many() {
     let ids: Vec<JobId> = (0..2_000).map(id).collect();
     let id = scene
         .dead()
-        .redrive(Redrive {
+        .redrive(RedrivePlan {
             selection: DeadSelection::Ids(ids),
             ..all("1/s")
         })
@@ -871,9 +879,9 @@ async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_on
     assert!(!stalled().await);
     run.abort();
     tokio::time::sleep(Duration::from_secs(16)).await;
-    assert!(stalled().await && scene.dead().redrives_left().await.unwrap().is_empty());
+    assert!(stalled().await && scene.dead().abandoned_redrives().await.unwrap().is_empty());
     scene.dead().leave_redrive(&id).await.unwrap();
-    assert_eq!(scene.dead().redrives_left().await.unwrap().len(), 1);
+    assert_eq!(scene.dead().abandoned_redrives().await.unwrap().len(), 1);
     scene.dead().stop_redrive(&id).await.unwrap();
     assert!(!stalled().await, "it has ended");
     assert!(matches!(
@@ -899,7 +907,7 @@ async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
     let scene = scene(&[true]).await;
     let dead = scene.dead().because(
         "the address is fixed"
-            .parse::<backstop::audit::Reason>()
+            .parse::<backstop::audit::AuditReason>()
             .unwrap(),
     );
     let id = dead.redrive(all("10/s")).await.unwrap();
@@ -913,7 +921,7 @@ async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let again = scene
         .dead()
-        .because("once more".parse::<backstop::audit::Reason>().unwrap());
+        .because("once more".parse::<backstop::audit::AuditReason>().unwrap());
     again
         .run_redrive(&id, |_| ControlFlow::Break(()))
         .await
@@ -942,7 +950,7 @@ async fn how_many_it_is_about_is_kept_from_when_it_was_written_down() {
     ] {
         let id = scene
             .dead()
-            .redrive(Redrive {
+            .redrive(RedrivePlan {
                 selection,
                 ..all("1/s")
             })
@@ -976,6 +984,6 @@ async fn a_redrive_of_nothing_leaves_no_entry_in_the_audit() {
     let scene = scene(&[]).await;
     let id = scene.start(0, "10/s").await;
     let report = scene.run(&id).await.unwrap();
-    assert_eq!((report.phase, report.requeued), (Phase::Done, 0));
+    assert_eq!((report.phase, report.requeued), (RedrivePhase::Done, 0));
     assert_eq!(scene.dead().audit(9).await.unwrap(), []);
 }

@@ -1,10 +1,12 @@
 //! Dead letters that the store does not take: kept on the disk, taken in again, once.
 
-use backstop::core::amend::{Action, Selection};
-use backstop::core::port::{Amendment, Operator};
-use backstop::core::{Bounds, QueueName, State};
+use backstop::core::amend::{AmendAction, Selection};
+use backstop::core::port::{AmendJobsRequest, OperatorStore};
+use backstop::core::{JobState, QueueBounds, QueueName};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, JobId, Random, SpillSettings, SpillStatus, TakenIn, Went};
+use backstop::{
+    Backstop, GivenUpData, JobId, RandomSource, RunError, SpillSettings, SpillStatus, TakeInReport,
+};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
 use std::fmt::{Debug, Write as _};
@@ -33,7 +35,7 @@ fn setup_with(change: impl Fn(SpillSettings) -> SpillSettings) -> Setup {
     let store = Arc::new(MemoryStore::new());
     let flaky = Arc::new(Flaky::new(Arc::<MemoryStore>::clone(&store), 1));
     let clock = Arc::new(VirtualClock::start());
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(7));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, RandomSource::seeded(7));
     let backstop = backstop.spill_with(change(SpillSettings::at(folder.path().join("spill"))));
     Setup {
         folder,
@@ -47,21 +49,25 @@ impl Setup {
     /// The same store and directory as another process would have them.
     fn another(&self) -> Backstop {
         let clock = Arc::new(VirtualClock::start());
-        Backstop::on(Arc::<Flaky>::clone(&self.flaky), clock, Random::seeded(8))
-            .spill_to(self.directory())
+        Backstop::on(
+            Arc::<Flaky>::clone(&self.flaky),
+            clock,
+            RandomSource::seeded(8),
+        )
+        .spill_to(self.directory())
     }
 
     fn directory(&self) -> PathBuf {
         self.folder.path().join("spill")
     }
 
-    async fn give_up(&self, id: &str) -> Went {
+    async fn give_up(&self, id: &str) -> GivenUpData {
         give_up(&self.backstop, id).await
     }
 
     async fn spill(&self, id: &str) -> PathBuf {
         match self.give_up(id).await {
-            Went::Spilled(path) => path,
+            GivenUpData::Spilled(path) => path,
             other => unreachable!("{other:?}"),
         }
     }
@@ -80,14 +86,14 @@ impl Setup {
             .job(JobId::named(id), self.backstop.now())
             .await
             .expect("the store answers");
-        job.is_some_and(|job| job.state == State::Dead)
+        job.is_some_and(|job| job.state == JobState::Dead)
     }
 
     async fn delete(&self, id: &str) {
         let selection = Selection::Ids(vec![JobId::named(id)]);
-        let amendment = Amendment {
+        let amendment = AmendJobsRequest {
             selection,
-            action: Action::Delete,
+            action: AmendAction::Delete,
             only: None,
             cursor: None,
             max: 1,
@@ -110,14 +116,14 @@ impl Setup {
             .await
             .expect("the store answers");
         queues.first().map_or((0, 0), |queue| {
-            (queue.counts.of(State::Dead), queue.totals.dead)
+            (queue.counts.of(JobState::Dead), queue.totals.dead)
         })
     }
 
     async fn bound(&self, dead_max: u64) {
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             dead_max,
-            ..Bounds::default()
+            ..QueueBounds::default()
         };
         self.store
             .set_bounds(
@@ -141,21 +147,21 @@ impl Setup {
     }
 }
 
-async fn give_up(backstop: &Backstop, id: &str) -> Went {
-    let fails = |_| async { Err::<(), _>(Fail::dead("never")) };
+async fn give_up(backstop: &Backstop, id: &str) -> GivenUpData {
+    let fails = |_| async { Err::<(), _>(RunError::dead("never")) };
     let retried = backstop
         .with_retry("q", &format!("the data of {id}"))
         .id(id)
         .run(fails)
         .await
         .expect("it runs");
-    retried.outcome.expect_err("it fails").went
+    retried.outcome.expect_err("it fails").data
 }
 
-fn taken(records: usize) -> TakenIn {
-    TakenIn {
+fn taken(records: usize) -> TakeInReport {
+    TakeInReport {
         records,
-        ..TakenIn::default()
+        ..TakeInReport::default()
     }
 }
 
@@ -215,12 +221,15 @@ async fn a_burial_whose_answer_was_lost_is_one_dead_letter() {
 async fn what_finds_no_room_is_taken_in_when_there_is_some() {
     let setup = setup();
     setup.bound(1).await;
-    assert_eq!(setup.give_up("z").await, Went::Buried(JobId::named("z")));
+    assert_eq!(
+        setup.give_up("z").await,
+        GivenUpData::Buried(JobId::named("z"))
+    );
     setup.spill("a").await;
     setup.spill("b").await;
     assert_eq!(
         setup.backstop.spill().take_in().await.unwrap(),
-        TakenIn {
+        TakeInReport {
             full: 2,
             ..taken(0)
         }
@@ -278,7 +287,7 @@ async fn lines_that_nobody_can_read_are_set_aside_and_hide_nothing() {
     let taken_in = setup.another().spill().take_in().await.unwrap();
     assert_eq!(
         taken_in,
-        TakenIn {
+        TakeInReport {
             set_aside: 2,
             ..taken(2)
         }
@@ -343,8 +352,8 @@ async fn over_the_bound_of_the_directory_the_record_is_in_the_log() {
     let (mut spilled, mut lost) = (0, Vec::new());
     for n in 0..6 {
         match setup.give_up(&n.to_string()).await {
-            Went::Spilled(_) => spilled += 1,
-            Went::Lost => lost.push(n.to_string()),
+            GivenUpData::Spilled(_) => spilled += 1,
+            GivenUpData::Lost => lost.push(n.to_string()),
             other => unreachable!("{other:?}"),
         }
     }
@@ -385,7 +394,7 @@ async fn without_a_disk_the_record_is_in_the_log() {
         }
     });
     setup.flaky.set_down(true);
-    assert_eq!(setup.give_up("a").await, Went::Lost);
+    assert_eq!(setup.give_up("a").await, GivenUpData::Lost);
     assert!(log.lines("CRITICAL DATA LOSS")[0].contains("the data of a"));
 }
 
@@ -406,7 +415,7 @@ async fn a_live_process_keeps_its_segments_and_a_dead_one_leaves_them() {
     let another = Backstop::on(
         Arc::<MemoryStore>::clone(&setup.store),
         clock,
-        Random::seeded(8),
+        RandomSource::seeded(8),
     );
     let another = another.spill_to(setup.directory());
     assert_eq!(
@@ -441,7 +450,10 @@ async fn what_was_spilled_beside_a_file_is_taken_in_when_it_is_opened() {
         .backstop
         .clone()
         .spill_to(setup.folder.path().join("jobs.db-spill"));
-    assert!(matches!(give_up(&before, "a").await, Went::Spilled(_)));
+    assert!(matches!(
+        give_up(&before, "a").await,
+        GivenUpData::Spilled(_)
+    ));
     drop(before);
     let backstop = Backstop::open(&format!("sqlite:{}", file.display()))
         .await
@@ -461,7 +473,7 @@ async fn what_was_spilled_beside_a_file_is_taken_in_when_it_is_opened() {
             .unwrap()
             .unwrap()
             .state,
-        State::Dead
+        JobState::Dead
     );
 }
 
@@ -479,7 +491,7 @@ async fn a_process_that_spills_until_it_is_killed() {
     let backstop = Backstop::on(
         flaky,
         Arc::new(VirtualClock::start()),
-        Random::from_system(),
+        RandomSource::from_system(),
     );
     let settings = SpillSettings {
         segment_bytes_max: 10_000,
@@ -488,7 +500,10 @@ async fn a_process_that_spills_until_it_is_killed() {
     let backstop = backstop.spill_with(settings);
     for n in 0.. {
         let id = format!("victim-{n}");
-        assert!(matches!(give_up(&backstop, &id).await, Went::Spilled(_)));
+        assert!(matches!(
+            give_up(&backstop, &id).await,
+            GivenUpData::Spilled(_)
+        ));
         println!("spilled {id}");
     }
 }

@@ -2,15 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
-use backstop::core::amend::{Action, Filter, Selection};
-use backstop::core::port::{Amendment, PageQuery, Store, WhichKeys};
-use backstop::core::{Job, State};
+use backstop::core::amend::{AmendAction, Filter, Selection};
+use backstop::core::port::{AmendJobsRequest, KeyFilter, ListJobsRequest, Store};
+use backstop::core::{Job, JobState};
 use backstop::streams::{
-    Became, Count, Counts, Effect, Event, Late, OnDead, Record, Resume, Rules, RunningStream,
-    Stream, StreamSettings, letters_queue,
+    DeadRecordPolicy, EventEffect, LatePolicy, Record, RecordOutcome, ResumeFrom, RunningStream,
+    Stream, StreamCounter, StreamCounts, StreamEvent, StreamRules, StreamSettings,
+    dead_letter_queue,
 };
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, Payload, Random, RetryPolicy, Services, Span, StreamKey};
+use backstop::{
+    Backstop, Payload, RandomSource, RetryPolicy, RunError, ServicePlacement, Span, StreamKey,
+};
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Flaky, Odds};
@@ -44,7 +47,7 @@ impl Witness {
             .insert((key.to_owned(), position), times);
     }
 
-    async fn handle(self, event: Event) -> Result<(), Fail> {
+    async fn handle(self, event: StreamEvent) -> Result<(), RunError> {
         let key = event.key.to_string();
         let takes = {
             let mut seen = self.0.lock().unwrap();
@@ -61,9 +64,9 @@ impl Witness {
             .filter(|left| **left > 0)
         {
             *left -= 1;
-            return Err(Fail::retry("the service is down"));
+            return Err(RunError::retry("the service is down"));
         }
-        let to = if let Effect::MissRange { to, .. } = event.effect {
+        let to = if let EventEffect::MissRange { to, .. } = event.effect {
             format!("-{to}")
         } else {
             String::new()
@@ -91,7 +94,11 @@ fn world() -> World {
     flaky.set_faults(false);
     let counted = Arc::new(Counted::new(Arc::<Flaky>::clone(&flaky)));
     let store: Arc<dyn Store> = Arc::<Counted>::clone(&counted);
-    let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(7));
+    let backstop = Backstop::on(
+        store,
+        Arc::new(VirtualClock::start()),
+        RandomSource::seeded(7),
+    );
     let stream = backstop.stream("uptime").unwrap();
     World {
         backstop,
@@ -102,13 +109,13 @@ fn world() -> World {
     }
 }
 
-fn settings(change: impl FnOnce(&mut Rules)) -> StreamSettings {
+fn settings(change: impl FnOnce(&mut StreamRules)) -> StreamSettings {
     let retry: RetryPolicy =
         serde_json::from_str(r#"{"kind":"steps","delays":["1s","5s"],"max_attempts":3}"#).unwrap();
     let mut settings = StreamSettings {
-        rules: Rules {
+        rules: StreamRules {
             retry,
-            ..Rules::default()
+            ..StreamRules::default()
         },
         ..StreamSettings::default()
     };
@@ -136,11 +143,11 @@ impl World {
         let witness = self.witness.clone();
         let handler = move |event| witness.clone().handle(event);
         self.stream
-            .serve_with(settings, handler, Services::CallersRuntime)
+            .serve_with(settings, handler, ServicePlacement::CallersRuntime)
             .unwrap()
     }
 
-    async fn counts(&self) -> Counts {
+    async fn counts(&self) -> StreamCounts {
         self.stream
             .status()
             .await
@@ -151,13 +158,13 @@ impl World {
 
     async fn letters(&self) -> Vec<Job> {
         let filter = Filter {
-            queue: Some(letters_queue(self.stream.name())),
+            queue: Some(dead_letter_queue(self.stream.name())),
             ..Filter::default()
         };
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter,
             limit: 100,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         self.backstop
             .store()
@@ -172,7 +179,7 @@ async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-async fn handle(stream: &RunningStream, positions: &[i64]) -> Vec<Became> {
+async fn handle(stream: &RunningStream, positions: &[i64]) -> Vec<RecordOutcome> {
     stream
         .handle(
             positions
@@ -198,15 +205,19 @@ async fn a_batch_in_order_is_two_round_trips_whatever_its_size() {
             .collect();
         world.counted.take_calls();
         let became = stream.handle(batch).await.unwrap();
-        assert!(became.iter().all(|became| *became == Became::Handled));
+        assert!(
+            became
+                .iter()
+                .all(|became| *became == RecordOutcome::Handled)
+        );
         let calls = world.counted.take_calls();
         assert_eq!(
             (calls.get("take"), calls.get("advance"), calls.get("offer")),
             (Some(&1), Some(&1), None)
         );
     }
-    assert_eq!(world.counts().await[Count::Handled], 2_000);
-    assert_eq!(world.counts().await[Count::Added], 0);
+    assert_eq!(world.counts().await[StreamCounter::Handled], 2_000);
+    assert_eq!(world.counts().await[StreamCounter::Added], 0);
     stream.stop().await;
 }
 
@@ -231,13 +242,17 @@ async fn what_comes_early_waits_for_its_turn() {
     let stream = world.serve(settings(|_| {}));
     assert_eq!(
         handle(&stream, &[60, 180, 180]).await,
-        [Became::Handled, Became::Held, Became::Held]
+        [
+            RecordOutcome::Handled,
+            RecordOutcome::Held,
+            RecordOutcome::Held
+        ]
     );
-    assert_eq!(handle(&stream, &[240]).await, [Became::Held]);
+    assert_eq!(handle(&stream, &[240]).await, [RecordOutcome::Held]);
     assert_eq!(world.witness.lines(), ["a handled 60"]);
     assert_eq!(
         handle(&stream, &[120, 60]).await,
-        [Became::Handled, Became::Duplicate]
+        [RecordOutcome::Handled, RecordOutcome::Duplicate]
     );
     assert_eq!(
         world.witness.lines(),
@@ -246,20 +261,26 @@ async fn what_comes_early_waits_for_its_turn() {
     let counts = world.counts().await;
     assert_eq!(
         (
-            counts[Count::Added],
-            counts[Count::Removed],
-            counts[Count::Cleared]
+            counts[StreamCounter::Added],
+            counts[StreamCounter::Removed],
+            counts[StreamCounter::Cleared]
         ),
         (3, 3, 1)
     );
-    assert_eq!((counts[Count::Duplicates], counts[Count::Misses]), (2, 0));
+    assert_eq!(
+        (
+            counts[StreamCounter::Duplicates],
+            counts[StreamCounter::Misses]
+        ),
+        (2, 0)
+    );
     stream.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_gap_that_stays_is_given_up_after_its_waits() {
     let world = world();
-    let stream = world.serve(settings(|rules| rules.late = Late::Amend));
+    let stream = world.serve(settings(|rules| rules.late = LatePolicy::Amend));
     handle(&stream, &[60, 240]).await;
     pass(179).await;
     assert_eq!(world.witness.lines(), ["a handled 60"]);
@@ -268,14 +289,14 @@ async fn a_gap_that_stays_is_given_up_after_its_waits() {
         world.witness.lines(),
         ["a miss 120", "a miss 180", "a handled 240"]
     );
-    assert_eq!(handle(&stream, &[120]).await, [Became::Amended]);
-    assert_eq!(handle(&stream, &[120]).await, [Became::Duplicate]);
+    assert_eq!(handle(&stream, &[120]).await, [RecordOutcome::Amended]);
+    assert_eq!(handle(&stream, &[120]).await, [RecordOutcome::Duplicate]);
     let counts = world.counts().await;
     assert_eq!(
         (
-            counts[Count::Timeout],
-            counts[Count::Rescheduling],
-            counts[Count::Cleared]
+            counts[StreamCounter::Timeout],
+            counts[StreamCounter::Rescheduling],
+            counts[StreamCounter::Cleared]
         ),
         (1, 4, 0)
     );
@@ -302,7 +323,7 @@ async fn keys_that_are_being_taken_when_a_stream_stops_are_given_back() {
     );
     stream.stop().await;
     world.flaky.set_faults(false);
-    let keys = world.stream.keys(None, WhichKeys::All, 10).await.unwrap();
+    let keys = world.stream.keys(None, KeyFilter::All, 10).await.unwrap();
     assert_eq!(keys[0].holder, None);
 }
 
@@ -329,16 +350,20 @@ async fn a_failing_record_blocks_its_key_only() {
     world.witness.fail("a", 120, 2);
     assert_eq!(
         handle(&stream, &[60, 120, 180]).await,
-        [Became::Handled, Became::Held, Became::Held]
+        [
+            RecordOutcome::Handled,
+            RecordOutcome::Held,
+            RecordOutcome::Held
+        ]
     );
     assert_eq!(
         stream.handle(vec![record("b", 1)]).await.unwrap(),
-        [Became::Handled]
+        [RecordOutcome::Handled]
     );
     assert_eq!(world.witness.lines(), ["a handled 60", "b handled 1"]);
     pass(8).await;
     assert_eq!(world.witness.lines(), ["a handled 120", "a handled 180"]);
-    assert_eq!(world.counts().await[Count::Failures], 2);
+    assert_eq!(world.counts().await[StreamCounter::Failures], 2);
     stream.stop().await;
 }
 
@@ -356,18 +381,18 @@ async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
             .iter()
             .map(|job| (job.state, job.attempt))
             .collect::<Vec<_>>(),
-        [(State::Dead, 3)]
+        [(JobState::Dead, 3)]
     );
     assert_eq!(letters[0].history.last_error(), "the service is down");
-    let queue = letters_queue(world.stream.name());
+    let queue = dead_letter_queue(world.stream.name());
     let worker = world
         .backstop
         .worker()
-        .services(Services::CallersRuntime)
-        .handle_queue(queue.as_str(), stream.letters());
-    let again = Amendment {
+        .services(ServicePlacement::CallersRuntime)
+        .handle_queue(queue.as_str(), stream.dead_letter_handler());
+    let again = AmendJobsRequest {
         selection: Selection::Ids(vec![letters[0].id]),
-        action: Action::Retry,
+        action: AmendAction::Retry,
         only: None,
         cursor: None,
         max: 1,
@@ -389,11 +414,14 @@ async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
 #[tokio::test(start_paused = true)]
 async fn a_halted_key_waits_for_somebody_to_act() {
     for (resume, expected) in [
-        (Resume::Past, vec!["a handled 180"]),
-        (Resume::Again, vec!["a handled 120", "a handled 180"]),
+        (ResumeFrom::NextRecord, vec!["a handled 180"]),
+        (
+            ResumeFrom::SameRecord,
+            vec!["a handled 120", "a handled 180"],
+        ),
     ] {
         let world = world();
-        let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
+        let stream = world.serve(settings(|rules| rules.on_dead = DeadRecordPolicy::Halt));
         world.witness.fail("a", 120, 3);
         handle(&stream, &[60, 120, 180]).await;
         pass(3_600).await;
@@ -410,27 +438,36 @@ async fn a_halted_key_waits_for_somebody_to_act() {
 async fn what_a_key_halted_at_is_handled_once_requeued_or_resumed() {
     for resumes in [true, false] {
         let world = world();
-        let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
-        let letters = world.backstop.worker().services(Services::CallersRuntime);
-        let queue = letters_queue(world.stream.name());
+        let stream = world.serve(settings(|rules| rules.on_dead = DeadRecordPolicy::Halt));
+        let letters = world
+            .backstop
+            .worker()
+            .services(ServicePlacement::CallersRuntime);
+        let queue = dead_letter_queue(world.stream.name());
         let letters = letters
-            .handle_queue(queue.as_str(), stream.letters())
+            .handle_queue(queue.as_str(), stream.dead_letter_handler())
             .start()
             .unwrap();
         world.witness.fail("a", 120, 3);
         handle(&stream, &[60, 120, 180]).await;
         pass(60).await;
         if resumes {
-            assert!(world.stream.resume(&key("a"), Resume::Again).await.unwrap());
+            assert!(
+                world
+                    .stream
+                    .resume(&key("a"), ResumeFrom::SameRecord)
+                    .await
+                    .unwrap()
+            );
         }
         let all = Selection::Matching(Filter {
             queue: Some(queue),
-            state: Some(State::Dead),
+            state: Some(JobState::Dead),
             ..Filter::default()
         });
-        let requeue = Amendment {
+        let requeue = AmendJobsRequest {
             selection: all,
-            action: Action::Retry,
+            action: AmendAction::Retry,
             only: None,
             cursor: None,
             max: 100,
@@ -474,12 +511,12 @@ async fn a_forgotten_key_begins_anew_and_a_disabled_one_ignores() {
     assert_eq!(world.stream.forget(&key("a")).await.unwrap(), None);
     assert_eq!(
         handle(&stream, &[30, 120]).await,
-        [Became::Handled, Became::Held]
+        [RecordOutcome::Handled, RecordOutcome::Held]
     );
     assert_eq!(world.stream.disable(&key("a")).await.unwrap().records, 1);
-    assert_eq!(handle(&stream, &[90]).await, [Became::Ignored]);
+    assert_eq!(handle(&stream, &[90]).await, [RecordOutcome::Ignored]);
     assert!(world.stream.enable(&key("a")).await.unwrap());
-    assert_eq!(handle(&stream, &[90]).await, [Became::Handled]);
+    assert_eq!(handle(&stream, &[90]).await, [RecordOutcome::Handled]);
     pass(600).await;
     assert_eq!(
         world.witness.lines(),
@@ -489,8 +526,8 @@ async fn a_forgotten_key_begins_anew_and_a_disabled_one_ignores() {
     assert_eq!(
         (
             counts.held(),
-            counts[Count::Ignored],
-            counts[Count::Cleared]
+            counts[StreamCounter::Ignored],
+            counts[StreamCounter::Cleared]
         ),
         (0, 1, 0)
     );
@@ -503,11 +540,15 @@ async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_writ
     let stream = world.serve(settings(|_| {}));
     handle(&stream, &[60]).await;
     world.flaky.set_down(true);
-    assert_eq!(handle(&stream, &[240]).await, [Became::Handled]);
-    assert!(stream.is_adrift());
+    assert_eq!(handle(&stream, &[240]).await, [RecordOutcome::Handled]);
+    assert!(stream.is_offline());
     assert_eq!(
         handle(&stream, &[60, 120, 360]).await,
-        [Became::Duplicate, Became::Handled, Became::Handled]
+        [
+            RecordOutcome::Duplicate,
+            RecordOutcome::Handled,
+            RecordOutcome::Handled
+        ]
     );
     let without = [
         "a handled 60",
@@ -519,7 +560,7 @@ async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_writ
     assert_eq!(world.witness.lines(), without);
     world.flaky.set_down(false);
     pass(5).await;
-    assert!(!stream.is_adrift());
+    assert!(!stream.is_offline());
     assert_eq!(
         world.witness.lines(),
         ["a miss 180"],
@@ -530,15 +571,19 @@ async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_writ
     let counts = world.counts().await;
     assert_eq!(
         (
-            counts[Count::StoreFailures],
-            counts[Count::Handled],
-            counts[Count::Misses]
+            counts[StreamCounter::StoreFailures],
+            counts[StreamCounter::Handled],
+            counts[StreamCounter::Misses]
         ),
         (4, 4, 2)
     );
     assert_eq!(
         handle(&stream, &[300, 360, 420]).await,
-        [Became::Late, Became::Duplicate, Became::Handled]
+        [
+            RecordOutcome::Late,
+            RecordOutcome::Duplicate,
+            RecordOutcome::Handled
+        ]
     );
     stream.stop().await;
 }
@@ -550,12 +595,12 @@ async fn what_others_handled_before_the_store_fell_silent_is_not_missed() {
     handle(&one, &[60]).await;
     handle(&other, &[120, 180, 240]).await;
     world.flaky.set_down(true);
-    assert_eq!(handle(&one, &[300]).await, [Became::Handled]);
+    assert_eq!(handle(&one, &[300]).await, [RecordOutcome::Handled]);
     world.flaky.set_down(false);
     pass(5).await;
     let expected: Vec<String> = (1..=5).map(|n| format!("a handled {}", n * 60)).collect();
     assert_eq!(world.witness.lines(), expected);
-    assert_eq!(world.counts().await[Count::Misses], 0);
+    assert_eq!(world.counts().await[StreamCounter::Misses], 0);
     one.stop().await;
     other.stop().await;
 }
@@ -566,7 +611,7 @@ async fn what_is_held_when_the_store_falls_silent_is_handled_when_it_is_back() {
     let stream = world.serve(settings(|_| {}));
     handle(&stream, &[60, 180, 240]).await;
     world.flaky.set_down(true);
-    assert_eq!(handle(&stream, &[300]).await, [Became::Handled]);
+    assert_eq!(handle(&stream, &[300]).await, [RecordOutcome::Handled]);
     world.flaky.set_down(false);
     pass(5).await;
     let expected = [
@@ -593,22 +638,23 @@ async fn a_key_in_hand_when_the_store_falls_silent_is_waited_for() {
     });
     pass(1).await;
     world.flaky.set_down(true);
-    assert_eq!(handle(&stream, &[120]).await, [Became::Handled]);
-    assert_eq!(slow.await.unwrap(), [Became::Handled]);
+    assert_eq!(handle(&stream, &[120]).await, [RecordOutcome::Handled]);
+    assert_eq!(slow.await.unwrap(), [RecordOutcome::Handled]);
     assert_eq!(
         world.witness.lines(),
         ["a handled 0", "a handled 60", "a handled 120"]
     );
     world.flaky.set_down(false);
     pass(5).await;
-    assert_eq!(world.counts().await[Count::Misses], 0);
+    assert_eq!(world.counts().await[StreamCounter::Misses], 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_store_once_it_is_back()
  {
     let world = world();
-    let stream = std::sync::Arc::new(world.serve(settings(|rules| rules.on_dead = OnDead::Halt)));
+    let stream =
+        std::sync::Arc::new(world.serve(settings(|rules| rules.on_dead = DeadRecordPolicy::Halt)));
     handle(&stream, &[60]).await;
     world.witness.fail("a", 120, 1);
     world.flaky.set_down(true);
@@ -618,7 +664,7 @@ async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_st
     });
     pass(6).await;
     world.flaky.set_down(false);
-    assert_ne!(failing.await.unwrap(), [Became::Full]);
+    assert_ne!(failing.await.unwrap(), [RecordOutcome::Full]);
     pass(30).await;
     assert_eq!(world.witness.lines(), ["a handled 60", "a handled 120"]);
     let stored = world.stream.key(&key("a")).await.unwrap().unwrap();
@@ -689,7 +735,7 @@ async fn a_long_call_keeps_its_key() {
     world.witness.0.lock().unwrap().takes = Duration::from_mins(1);
     let (one, other) = (world.serve(settings(|_| {})), world.serve(settings(|_| {})));
     let became = one.handle(vec![record("a", 60)]).await.unwrap();
-    assert_eq!(became, [Became::Handled]);
+    assert_eq!(became, [RecordOutcome::Handled]);
     assert_eq!(world.witness.lines(), ["a handled 60"], "nobody else began");
     one.stop().await;
     other.stop().await;
@@ -722,7 +768,7 @@ async fn a_process_that_is_cut_off_stops_before_another_begins() {
     let (clock, witness) = (Arc::new(VirtualClock::start()), Witness::default());
     let serve = |store: Arc<dyn Store>, name: &'static str, takes: Duration| {
         let witness = witness.clone();
-        let handler = move |_: Event| {
+        let handler = move |_: StreamEvent| {
             let witness = witness.clone();
             async move {
                 witness
@@ -733,13 +779,13 @@ async fn a_process_that_is_cut_off_stops_before_another_begins() {
                     .push(format!("{name} begins"));
                 let _ends = Ends(witness, name);
                 tokio::time::sleep(takes).await;
-                Ok::<(), Fail>(())
+                Ok::<(), RunError>(())
             }
         };
         let backstop = Backstop::on(
             store,
             Arc::<VirtualClock>::clone(&clock),
-            Random::seeded(takes.as_secs()),
+            RandomSource::seeded(takes.as_secs()),
         );
         let settings = StreamSettings {
             patience: Span::hours(9),
@@ -748,7 +794,7 @@ async fn a_process_that_is_cut_off_stops_before_another_begins() {
         backstop
             .stream("s")
             .unwrap()
-            .serve_with(settings, handler, Services::CallersRuntime)
+            .serve_with(settings, handler, ServicePlacement::CallersRuntime)
             .unwrap()
     };
     let one = serve(
@@ -792,7 +838,7 @@ async fn stopping_puts_the_rest_by() {
         };
         stream.stop().await;
     });
-    assert_eq!(handling.await.unwrap(), [Became::Handled; 3]);
+    assert_eq!(handling.await.unwrap(), [RecordOutcome::Handled; 3]);
     stopping.await.unwrap();
     assert_eq!(world.witness.lines().len(), 3);
 }
@@ -800,13 +846,13 @@ async fn stopping_puts_the_rest_by() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_takes_too_long_or_panics_has_failed() {
     let world = world();
-    let handler = |event: Event| async move {
+    let handler = |event: StreamEvent| async move {
         match event.position {
             60 => tokio::time::sleep(Duration::from_hours(1)).await,
             120 if event.attempt == 1 => panic!("no"),
             _ => {}
         }
-        Ok::<(), Fail>(())
+        Ok::<(), RunError>(())
     };
     let settings = StreamSettings {
         timeout: Some(Span::secs(1)),
@@ -814,16 +860,16 @@ async fn a_handler_that_takes_too_long_or_panics_has_failed() {
     };
     let stream = world
         .stream
-        .serve_with(settings, handler, Services::CallersRuntime)
+        .serve_with(settings, handler, ServicePlacement::CallersRuntime)
         .unwrap();
     handle(&stream, &[60, 120]).await;
     pass(30).await;
     let counts = world.counts().await;
     assert_eq!(
         (
-            counts[Count::Dead],
-            counts[Count::Failures],
-            counts[Count::Handled]
+            counts[StreamCounter::Dead],
+            counts[StreamCounter::Failures],
+            counts[StreamCounter::Handled]
         ),
         (1, 4, 1)
     );

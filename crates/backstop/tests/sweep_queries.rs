@@ -3,7 +3,7 @@
 
 mod databases;
 
-use backstop::sweeps::{FindError, Finder, Query, Report, Sweep};
+use backstop::sweeps::{FindError, Finder, Sweep, SweepQuery, SweepReport};
 use backstop::testing;
 use backstop::{Payload, Span, Time};
 use backstop_testkit::servers::{mariadb, postgres};
@@ -35,12 +35,12 @@ const QUERY: &str =
     "SELECT id, note, half, big FROM orders WHERE processed_at IS NULL AND created_at <= :cutoff
   AND note <> ':cutoff' /* :cutoff; */ ORDER BY id -- the :cutoff";
 
-fn query(database: &Database, sql: &str) -> Query {
+fn query(database: &Database, sql: &str) -> SweepQuery {
     let payload = json!({"id": "{id}", "text": "{note}/{half}", "row": {"big": "{big}", "note": "{note}"}, "n": [1, null]});
-    Query::new(&database.url(), sql, "order:{id}", Some(&payload)).expect("a query")
+    SweepQuery::new(&database.url(), sql, "order:{id}", Some(&payload)).expect("a query")
 }
 
-async fn report(database: &Database, sql: &str) -> Report {
+async fn report(database: &Database, sql: &str) -> SweepReport {
     let test = testing::start();
     let sweep = Sweep::new("orders", "q", query(database, sql)).expect("a sweep");
     test.backstop
@@ -111,7 +111,7 @@ async fn a_row_is_known_by_its_first_column_if_none_is_called_id() {
     for database in Database::all() {
         orders(&database);
         let sql = "SELECT note, id AS number FROM orders WHERE created_at <= :cutoff AND id < 3 ORDER BY 2";
-        let query = Query::new(&database.url(), sql, "n:{number}", None).expect("a query");
+        let query = SweepQuery::new(&database.url(), sql, "n:{number}", None).expect("a query");
         let found = query.find(noon(), 10).await.expect("found").findings;
         assert_eq!(found[0].row, json!("old"));
         let row: Value = serde_json::from_slice(found[0].payload.as_bytes()).expect("JSON");
@@ -131,7 +131,7 @@ async fn a_query_that_writes_is_refused() {
             "UPDATE orders SET note = 'x' WHERE created_at <= :cutoff",
             "CREATE TABLE made AS SELECT * FROM orders WHERE created_at <= :cutoff",
         ] {
-            let refused = Query::new(&database.url(), sql, "order:{id}", None)
+            let refused = SweepQuery::new(&database.url(), sql, "order:{id}", None)
                 .expect_err(sql)
                 .to_string();
             assert!(refused.contains("must be a SELECT"), "{sql}: {refused}");
@@ -147,7 +147,7 @@ async fn a_query_that_writes_is_refused() {
         let refused = refusal(&database, hidden).await.to_string();
         assert_eq!(database.count("orders"), 5, "{hidden}: {refused}");
     }
-    let refused = Query::new(
+    let refused = SweepQuery::new(
         "sqlite:x.db",
         "SELECT :cutoff; DROP TABLE orders",
         "k:{id}",
@@ -170,7 +170,7 @@ async fn a_query_that_hangs_is_stopped_at_its_limit() {
             "SELECT 1 AS id FROM pg_sleep(60) WHERE now() >= :cutoff",
             "SELECT count(*) AS id FROM seq_1_to_1000000 a, seq_1_to_1000000 b WHERE a.seq + b.seq > 0 AND NOW() >= :cutoff",
         );
-        let query = Query::new(&database.url(), sql, "k:{id}", None).expect("a query");
+        let query = SweepQuery::new(&database.url(), sql, "k:{id}", None).expect("a query");
         let query = query.timeout(Span::millis(300)).expect("a limit");
         let began = std::time::Instant::now();
         let stopped = query.find(noon(), 10).await;
@@ -221,7 +221,7 @@ async fn a_row_without_a_key_is_told_and_keeps_back_no_other() {
         let sql = "SELECT id, note, half, big FROM orders WHERE created_at <= :cutoff ORDER BY id";
         let payload = json!("{id}");
         let key = "{note}{note}{note}";
-        let query = Query::new(&database.url(), sql, key, Some(&payload)).expect("a query");
+        let query = SweepQuery::new(&database.url(), sql, key, Some(&payload)).expect("a query");
         let found = query.find(noon(), 10).await.expect("found");
         let told: Vec<&str> = found
             .unusable
@@ -256,7 +256,7 @@ async fn no_error_shows_a_password() {
         "mysql://backstop:s3cret@127.0.0.1/x?nonsense=s3cret".to_owned(),
     ];
     for url in wrong {
-        let query = Query::new(
+        let query = SweepQuery::new(
             &url,
             "SELECT 1 AS id WHERE :cutoff IS NOT NULL",
             "k:{id}",
@@ -282,8 +282,8 @@ async fn looking_at_a_file_that_is_not_there_does_not_make_it() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("none.db");
     let url = format!("sqlite:{}", file.display());
-    let query =
-        Query::new(&url, "SELECT 1 AS id WHERE :cutoff <> ''", "k:{id}", None).expect("a query");
+    let query = SweepQuery::new(&url, "SELECT 1 AS id WHERE :cutoff <> ''", "k:{id}", None)
+        .expect("a query");
     assert!(query.find(noon(), 1).await.is_err());
     assert!(!file.exists());
 }
@@ -296,7 +296,7 @@ async fn times_are_compared_in_utc_whatever_the_database_is_set_to() {
             "CREATE TABLE zoned (id INT, created_at {time}); INSERT INTO zoned VALUES (1, '2026-03-01 11:59:59'), (2, '2026-03-01 12:00:01')"
         ));
         let sql = "SELECT id FROM zoned WHERE created_at <= :cutoff";
-        let query = Query::new(&database.url(), sql, "k:{id}", None).expect("a query");
+        let query = SweepQuery::new(&database.url(), sql, "k:{id}", None).expect("a query");
         let found = query.find(noon(), 10).await.expect("found").findings;
         assert_eq!(
             found

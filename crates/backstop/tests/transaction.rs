@@ -3,7 +3,7 @@
 
 use backstop::core::port::StoreError;
 use backstop::rusqlite::{Connection, TransactionBehavior};
-use backstop::{Backstop, BadDraft, Run};
+use backstop::{Backstop, DraftError, Run};
 use std::path::Path;
 
 async fn open(file: &Path) -> Backstop {
@@ -56,7 +56,7 @@ async fn a_transaction_on_another_file_is_refused() {
         Connection::open_in_memory().expect("opened"),
     ] {
         let refused = backstop.draft("q").push_in(&begin(&mut db));
-        let Err(BadDraft::Store(StoreError::Misuse { cause, .. })) = refused else {
+        let Err(DraftError::Store(StoreError::Misuse { cause, .. })) = refused else {
             unreachable!("jobs there would be jobs that nobody works")
         };
         assert!(cause.contains("ours.db"), "{cause}");

@@ -2,8 +2,8 @@
 //! get through. The engine on virtual time.
 
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, QueueSettings, Random, Run, Services, Span};
-use backstop_core::port::Operator;
+use backstop::{Backstop, QueueSettings, RandomSource, Run, ServicePlacement, Span};
+use backstop_core::port::OperatorStore;
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ async fn ends_that_nobody_answers_for_are_bounded_in_number_and_in_calls_and_cos
     let backstop = Backstop::on(
         Arc::<Flaky>::clone(&flaky),
         Arc::new(VirtualClock::start()),
-        Random::seeded(3),
+        RandomSource::seeded(3),
     );
     flaky.leave_unanswered("settle", Duration::from_secs(4));
     let runs = Arc::new(AtomicUsize::new(0));
-    let mut worker = backstop.worker().services(Services::CallersRuntime);
+    let mut worker = backstop.worker().services(ServicePlacement::CallersRuntime);
     for n in 0..QUEUES {
         let queue = format!("q{n}");
         for job in 0..JOBS / QUEUES {

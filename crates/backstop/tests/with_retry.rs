@@ -1,12 +1,14 @@
 //! What an operation does, what follows, and where its data goes; on virtual time.
 
-use backstop::core::amend::{Action, Selection};
-use backstop::core::failure::{Cause, ErrorReport};
-use backstop::core::port::{Amendment, Operator};
-use backstop::core::verdict::{Advice, Reason};
-use backstop::core::{Job, State};
+use backstop::core::amend::{AmendAction, Selection};
+use backstop::core::failure::{ErrorReport, FailureCause};
+use backstop::core::port::{AmendJobsRequest, OperatorStore};
+use backstop::core::verdict::{EndReason, FailureAdvice};
+use backstop::core::{Job, JobState};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, JobId, Random, Retried, RetryPolicy, Run, Span, Went};
+use backstop::{
+    Backstop, GivenUpData, JobId, RandomSource, RetryPolicy, RetryResult, Run, RunError, Span,
+};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky, Odds};
 use serde_json::json;
@@ -25,7 +27,7 @@ fn setup() -> Setup {
     let store = Arc::new(MemoryStore::new());
     let flaky = Arc::new(Flaky::new(Arc::<MemoryStore>::clone(&store), 1));
     let clock = Arc::new(VirtualClock::start());
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(7));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, RandomSource::seeded(7));
     Setup {
         store,
         flaky,
@@ -50,20 +52,20 @@ fn even() -> RetryPolicy {
 }
 
 /// What one run does, by its word.
-fn act(word: &str) -> Result<&'static str, Fail> {
+fn act(word: &str) -> Result<&'static str, RunError> {
     match word {
         "ok" => Ok("value"),
-        "fail" => Err(Fail::retry("boom")),
-        "after-7s" => Err(Fail::retry_after(Span::secs(7), "busy")),
-        "dead" => Err(Fail::dead("never")),
-        "discard" => Err(Fail::discard("not worth it")),
-        "cancel" => Err(Fail::cancel("not wanted")),
-        "snooze-9s" => Err(Fail::snooze(Span::secs(9))),
+        "fail" => Err(RunError::retry("boom")),
+        "after-7s" => Err(RunError::retry_after(Span::secs(7), "busy")),
+        "dead" => Err(RunError::dead("never")),
+        "discard" => Err(RunError::discard("not worth it")),
+        "cancel" => Err(RunError::cancel("not wanted")),
+        "snooze-9s" => Err(RunError::snooze(Span::secs(9))),
         _ => std::panic::resume_unwind(Box::new("said the operation")),
     }
 }
 
-async fn run(backstop: &Backstop, script: &str) -> Retried<&'static str> {
+async fn run(backstop: &Backstop, script: &str) -> RetryResult<&'static str> {
     let words: Vec<String> = script.split(' ').map(str::to_owned).collect();
     let (words, ran) = (&words, &AtomicUsize::new(0));
     let operation = |_| async move { act(&words[ran.fetch_add(1, Ordering::Relaxed)]) };
@@ -90,9 +92,9 @@ async fn check(script: &str, expected: &str) {
     let told = match &retried.outcome {
         Ok(value) => (*value).to_owned(),
         Err(given_up) => {
-            let went = match &given_up.went {
-                Went::Buried(id) if *id == retried.id => "buried",
-                Went::Discarded => "discarded",
+            let went = match &given_up.data {
+                GivenUpData::Buried(id) if *id == retried.id => "buried",
+                GivenUpData::Discarded => "discarded",
                 other => unreachable!("{script}: {other:?}"),
             };
             format!("{}, {}, {went}", given_up.reason, given_up.error.message)
@@ -144,7 +146,7 @@ async fn what_a_run_does_decides_what_follows() {
 async fn the_usual_policy_is_three_runs_and_waits_with_jitter() {
     let setup = setup();
     let started = Instant::now();
-    let fails = |_| async { Err::<(), _>(Fail::retry("boom")) };
+    let fails = |_| async { Err::<(), _>(RunError::retry("boom")) };
     let retried = setup.backstop.with_retry("q", &1).run(fails).await.unwrap();
     assert_eq!(retried.attempts, 3);
     let waited = started.elapsed().as_secs_f64();
@@ -174,7 +176,7 @@ async fn a_dead_letter_has_the_data_and_the_whole_history() {
             if attempt == 1 {
                 panic!("first")
             } else {
-                Err::<(), _>(Fail::with_advice(report, Advice::Retry))
+                Err::<(), _>(RunError::with_advice(report, FailureAdvice::Retry))
             }
         }
     };
@@ -187,7 +189,7 @@ async fn a_dead_letter_has_the_data_and_the_whole_history() {
     let job = setup.found(retried.id).await.unwrap();
     assert_eq!(
         (job.state, job.attempt, job.reason),
-        (State::Dead, 3, Some(Reason::AttemptsExhausted))
+        (JobState::Dead, 3, Some(EndReason::AttemptsExhausted))
     );
     assert_eq!(
         (job.queue.as_str(), job.kind.as_str()),
@@ -201,7 +203,7 @@ async fn a_dead_letter_has_the_data_and_the_whole_history() {
         (job.inserted_at, job.finished_at),
         (before, Some(before.after(Span::secs(3))))
     );
-    assert_eq!(job.terms.retry(), Some(even()));
+    assert_eq!(job.options.retry(), Some(even()));
     let failures = job.history.failures();
     let told: Vec<_> = failures
         .iter()
@@ -211,9 +213,9 @@ async fn a_dead_letter_has_the_data_and_the_whole_history() {
     assert_eq!(
         told,
         [
-            (1, Cause::Panicked, wait(1)),
-            (2, Cause::Failed, wait(2)),
-            (3, Cause::Failed, None)
+            (1, FailureCause::Panicked, wait(1)),
+            (2, FailureCause::Failed, wait(2)),
+            (3, FailureCause::Failed, None)
         ]
     );
     assert_eq!(failures[2].error.http_status, Some(503));
@@ -238,9 +240,9 @@ async fn a_requeued_dead_letter_is_work_for_a_worker() {
     let setup = setup();
     let id = run(&setup.backstop, "dead").await.id;
     let selection = Selection::Ids(vec![id]);
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection,
-        action: Action::Retry,
+        action: AmendAction::Retry,
         only: None,
         cursor: None,
         max: 1,
@@ -270,7 +272,7 @@ async fn an_id_the_store_knows_adds_nothing() {
         .push()
         .await
         .unwrap();
-    let fails = |_| async { Err::<(), _>(Fail::dead("never")) };
+    let fails = |_| async { Err::<(), _>(RunError::dead("never")) };
     let retried = setup
         .backstop
         .with_retry("q", &17)
@@ -278,8 +280,11 @@ async fn an_id_the_store_knows_adds_nothing() {
         .run(fails)
         .await
         .unwrap();
-    assert_eq!(retried.outcome.unwrap_err().went, Went::Known(pushed.id));
-    assert_eq!(setup.found(pushed.id).await.unwrap().state, State::Ready);
+    assert_eq!(
+        retried.outcome.unwrap_err().data,
+        GivenUpData::Known(pushed.id)
+    );
+    assert_eq!(setup.found(pushed.id).await.unwrap().state, JobState::Ready);
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +292,7 @@ async fn an_operation_grows_too_old() {
     let setup = setup();
     let policy =
         br#"{"kind":"constant","every":"10s","max_age":"25s","max_attempts":100,"jitter":"none"}"#;
-    let fails = |_| async { Err::<(), _>(Fail::retry("boom")) };
+    let fails = |_| async { Err::<(), _>(RunError::retry("boom")) };
     let operation = setup
         .backstop
         .with_retry("q", &1)
@@ -295,7 +300,7 @@ async fn an_operation_grows_too_old() {
     let retried = operation.run(fails).await.unwrap();
     assert_eq!(
         (retried.attempts, retried.outcome.unwrap_err().reason),
-        (4, Reason::MaxAge)
+        (4, EndReason::MaxAge)
     );
 }
 
@@ -303,7 +308,7 @@ async fn an_operation_grows_too_old() {
 async fn a_policy_of_code_decides_and_is_not_stored() {
     let setup = setup();
     let policy = RetryPolicy::custom(|failures, _, _| (failures < 2).then_some(Span::secs(5)));
-    let fails = |_| async { Err::<(), _>(Fail::retry("boom")) };
+    let fails = |_| async { Err::<(), _>(RunError::retry("boom")) };
     let retried = setup
         .backstop
         .with_retry("q", &1)
@@ -312,7 +317,7 @@ async fn a_policy_of_code_decides_and_is_not_stored() {
         .await
         .unwrap();
     assert_eq!(retried.attempts, 2);
-    assert_eq!(setup.found(retried.id).await.unwrap().terms.retry(), None);
+    assert_eq!(setup.found(retried.id).await.unwrap().options.retry(), None);
 }
 
 #[tokio::test]
@@ -347,7 +352,7 @@ async fn what_cannot_be_a_dead_letter_is_not_begun() {
 #[tokio::test(start_paused = true)]
 async fn dropped_while_it_waits_it_is_called_off() {
     let setup = setup();
-    let fails = |_| async { Err::<(), _>(Fail::retry("boom")) };
+    let fails = |_| async { Err::<(), _>(RunError::retry("boom")) };
     let operation = setup
         .backstop
         .with_retry("q", &1)
@@ -371,7 +376,7 @@ async fn dropped_once_it_is_given_up_it_is_buried_all_the_same() {
         ..Odds::default()
     });
     setup.flaky.next_call(Fault::DelayBefore);
-    let fails = |_| async { Err::<(), _>(Fail::dead("never")) };
+    let fails = |_| async { Err::<(), _>(RunError::dead("never")) };
     let operation = setup.backstop.with_retry("q", &1).id("a").run(fails);
     assert!(
         tokio::time::timeout(Duration::from_millis(100), operation)
@@ -382,6 +387,6 @@ async fn dropped_once_it_is_given_up_it_is_buried_all_the_same() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(
         setup.found(JobId::named("a")).await.unwrap().state,
-        State::Dead
+        JobState::Dead
     );
 }

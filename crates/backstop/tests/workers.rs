@@ -1,13 +1,14 @@
 //! Workers that are asked for something by their operator, on a store in memory and on virtual
 //! time.
 
-use backstop::core::order::{Order, Ordered};
-use backstop::core::port::Swap;
-use backstop::core::{State, WorkerName};
+use backstop::core::port::CellSwap;
+use backstop::core::worker_command::{CommandOutcome, WorkerCommand};
+use backstop::core::{JobState, WorkerName};
 use backstop::testing::VirtualClock;
-use backstop::workers::{Health, LISTED, WorkerInfo};
+use backstop::workers::{LISTED, WorkerHealth, WorkerInfo};
 use backstop::{
-    Backstop, JobId, QueueSettings, Random, Run, Services, Span, Task, Timing, WorkerBuilder,
+    Backstop, JobId, QueueSettings, RandomSource, Run, ServicePlacement, Span, Task, WorkerBuilder,
+    WorkerTiming,
 };
 use backstop_memory::MemoryStore;
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ fn backstop() -> Backstop {
     Backstop::on(
         Arc::new(MemoryStore::new()),
         Arc::new(VirtualClock::start()),
-        Random::seeded(7),
+        RandomSource::seeded(7),
     )
 }
 
@@ -39,25 +40,25 @@ fn worker(backstop: &Backstop) -> WorkerBuilder {
     backstop
         .worker()
         .name("w")
-        .services(Services::CallersRuntime)
+        .services(ServicePlacement::CallersRuntime)
         .queue("q", settings)
 }
 
-async fn order(backstop: &Backstop, order: Order) -> Ordered {
+async fn order(backstop: &Backstop, order: WorkerCommand) -> CommandOutcome {
     backstop
         .changes("ada")
-        .order(&WorkerName::new("w"), order)
+        .command_worker(&WorkerName::new("w"), order)
         .await
         .expect("an answer")
         .expect("a worker")
-        .ordered
+        .outcome
 }
 
 async fn seen(backstop: &Backstop) -> WorkerInfo {
     backstop.workers(LISTED).await.expect("workers").remove(0)
 }
 
-async fn becomes(backstop: &Backstop, health: Health) {
+async fn becomes(backstop: &Backstop, health: WorkerHealth) {
     for _ in 0..1_000 {
         let workers = backstop.workers(LISTED).await.expect("workers");
         if workers
@@ -71,7 +72,7 @@ async fn becomes(backstop: &Backstop, health: Health) {
     unreachable!("never {health:?}: {:?}", seen(backstop).await);
 }
 
-async fn state(backstop: &Backstop, id: JobId) -> State {
+async fn state(backstop: &Backstop, id: JobId) -> JobState {
     backstop
         .job(id)
         .await
@@ -80,7 +81,7 @@ async fn state(backstop: &Backstop, id: JobId) -> State {
         .state
 }
 
-async fn state_becomes(backstop: &Backstop, id: JobId, wanted: State) {
+async fn state_becomes(backstop: &Backstop, id: JobId, wanted: JobState) {
     for _ in 0..1_000 {
         if state(backstop, id).await == wanted {
             return;
@@ -106,7 +107,7 @@ async fn a_worker_says_who_it_is_and_takes_that_back_when_it_stops() {
         .handle(|_: Mail, _: Run| async { Ok(()) })
         .start()
         .unwrap();
-    becomes(&backstop, Health::Live).await;
+    becomes(&backstop, WorkerHealth::Live).await;
     a_while().await;
     let seen = seen(&backstop).await;
     assert_eq!(seen.about.pid, Some(std::process::id()));
@@ -126,8 +127,11 @@ async fn a_worker_says_who_it_is_and_takes_that_back_when_it_stops() {
     running.stop();
     running.stopped().await;
     let workers = backstop.workers(LISTED).await.unwrap();
-    assert_eq!(workers[0].health(backstop.now()), Health::Stopped);
-    assert_eq!(workers[0].about, backstop::workers::About::default());
+    assert_eq!(workers[0].health(backstop.now()), WorkerHealth::Stopped);
+    assert_eq!(
+        workers[0].about,
+        backstop::workers::WorkerDescription::default()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,9 +154,15 @@ async fn a_quiet_worker_ends_what_it_runs_takes_nothing_new_and_goes_on_when_tol
     let first = push(&backstop, "first").await;
     let running = worker(&backstop).handle_raw("q", handler).start().unwrap();
     began.notified().await;
-    assert_eq!(order(&backstop, Order::Quiet).await, Ordered::Given);
+    assert_eq!(
+        order(&backstop, WorkerCommand::Quiet).await,
+        CommandOutcome::Given
+    );
     a_while().await;
-    assert_eq!(seen(&backstop).await.health(backstop.now()), Health::Quiet);
+    assert_eq!(
+        seen(&backstop).await.health(backstop.now()),
+        WorkerHealth::Quiet
+    );
     let second = push(&backstop, "second").await;
     a_while().await;
     assert_eq!(
@@ -160,15 +170,18 @@ async fn a_quiet_worker_ends_what_it_runs_takes_nothing_new_and_goes_on_when_tol
             state(&backstop, first).await,
             state(&backstop, second).await
         ),
-        (State::Running, State::Ready)
+        (JobState::Running, JobState::Ready)
     );
     let explained = backstop.why(second, |_| None).await.unwrap();
-    assert_eq!(explained.why.gate(), "quiet");
+    assert_eq!(explained.explanation.gate(), "quiet");
     go.notify_one();
-    state_becomes(&backstop, first, State::Done).await;
-    assert_eq!(state(&backstop, second).await, State::Ready);
-    assert_eq!(order(&backstop, Order::Resume).await, Ordered::Given);
-    state_becomes(&backstop, second, State::Done).await;
+    state_becomes(&backstop, first, JobState::Done).await;
+    assert_eq!(state(&backstop, second).await, JobState::Ready);
+    assert_eq!(
+        order(&backstop, WorkerCommand::Resume).await,
+        CommandOutcome::Given
+    );
+    state_becomes(&backstop, second, JobState::Done).await;
     running.stop();
     running.stopped().await;
 }
@@ -181,9 +194,9 @@ async fn what_a_worker_had_claimed_ahead_goes_back_when_it_is_quieted() {
         ids.push(push(&backstop, &n.to_string()).await);
     }
     // A poll that long shares nothing by itself.
-    let timing = Timing {
+    let timing = WorkerTiming {
         poll: Span::hours(1),
-        ..Timing::default()
+        ..WorkerTiming::default()
     };
     let forever = |run: Run| async move {
         run.cancelled().await;
@@ -194,12 +207,12 @@ async fn what_a_worker_had_claimed_ahead_goes_back_when_it_is_quieted() {
         .handle_raw("q", forever)
         .start()
         .unwrap();
-    state_becomes(&backstop, ids[3], State::Running).await;
-    order(&backstop, Order::Quiet).await;
-    state_becomes(&backstop, ids[3], State::Ready).await;
-    state_becomes(&backstop, ids[2], State::Ready).await;
+    state_becomes(&backstop, ids[3], JobState::Running).await;
+    order(&backstop, WorkerCommand::Quiet).await;
+    state_becomes(&backstop, ids[3], JobState::Ready).await;
+    state_becomes(&backstop, ids[2], JobState::Ready).await;
     let held = backstop.job(ids[0]).await.unwrap().unwrap();
-    assert_eq!(held.state, State::Running, "what has begun may end");
+    assert_eq!(held.state, JobState::Running, "what has begun may end");
     let back = backstop.job(ids[3]).await.unwrap().unwrap();
     assert_eq!((back.attempt, back.lost_leases), (0, 0), "not charged");
     running.force();
@@ -215,21 +228,27 @@ async fn a_worker_that_is_asked_to_stop_ends_what_it_runs_and_then_itself() {
         Ok(())
     };
     let running = worker(&backstop).handle_raw("q", slowly).start().unwrap();
-    state_becomes(&backstop, id, State::Running).await;
-    assert_eq!(order(&backstop, Order::Stop).await, Ordered::Given);
-    becomes(&backstop, Health::Stopping).await;
+    state_becomes(&backstop, id, JobState::Running).await;
+    assert_eq!(
+        order(&backstop, WorkerCommand::Stop).await,
+        CommandOutcome::Given
+    );
+    becomes(&backstop, WorkerHealth::Stopping).await;
     a_while().await;
-    assert_eq!(order(&backstop, Order::Resume).await, Ordered::TooLate);
-    assert!(running.was_asked_to_stop());
+    assert_eq!(
+        order(&backstop, WorkerCommand::Resume).await,
+        CommandOutcome::TooLate
+    );
+    assert!(running.was_stopped_by_operator());
     running.stopped().await;
-    assert_eq!(state(&backstop, id).await, State::Done);
+    assert_eq!(state(&backstop, id).await, JobState::Done);
     // A new one under the same name works.
     let second = push(&backstop, "b").await;
     let running = worker(&backstop)
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .unwrap();
-    state_becomes(&backstop, second, State::Done).await;
+    state_becomes(&backstop, second, JobState::Done).await;
     running.stop();
     running.stopped().await;
 }
@@ -241,9 +260,9 @@ async fn a_worker_that_is_started_again_under_its_name_is_not_stopped_by_an_orde
         .handle_raw("q", |_: Run| async { Ok(()) })
         .start()
         .unwrap();
-    becomes(&backstop, Health::Live).await;
+    becomes(&backstop, WorkerHealth::Live).await;
     a_while().await;
-    order(&backstop, Order::Stop).await;
+    order(&backstop, WorkerCommand::Stop).await;
     let order = backstop
         .store()
         .cells(vec!["orders/w".to_owned()])
@@ -253,7 +272,7 @@ async fn a_worker_that_is_started_again_under_its_name_is_not_stopped_by_an_orde
         .unwrap();
     first.stopped().await;
     // As one leaves it that was killed before it could hear of it.
-    let left = Swap {
+    let left = CellSwap {
         name: order.name,
         seen: None,
         version: 1,
@@ -265,9 +284,9 @@ async fn a_worker_that_is_started_again_under_its_name_is_not_stopped_by_an_orde
         .start()
         .unwrap();
     let id = push(&backstop, "a").await;
-    state_becomes(&backstop, id, State::Done).await;
+    state_becomes(&backstop, id, JobState::Done).await;
     a_while().await;
-    assert!(!again.was_asked_to_stop());
+    assert!(!again.was_stopped_by_operator());
     again.stop();
     again.stopped().await;
 }
@@ -281,9 +300,9 @@ async fn who_stops_by_itself_is_seen_to_stop_and_was_not_asked() {
         Ok(())
     };
     let running = worker(&backstop).handle_raw("q", slowly).start().unwrap();
-    state_becomes(&backstop, id, State::Running).await;
+    state_becomes(&backstop, id, JobState::Running).await;
     running.stop();
-    becomes(&backstop, Health::Stopping).await;
-    assert!(!running.was_asked_to_stop());
+    becomes(&backstop, WorkerHealth::Stopping).await;
+    assert!(!running.was_stopped_by_operator());
     running.stopped().await;
 }

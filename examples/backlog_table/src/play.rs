@@ -2,8 +2,8 @@
 
 use crate::{ARTICLE, Backlog, Sample, moment};
 use anyhow::{Context, Result, ensure};
-use backstop::tables::{Adopted, PassProgress, Row, Table};
-use backstop::{Backstop, Fail, RetryPolicy, Span, Time};
+use backstop::tables::{AdoptedTable, PassProgress, Table, TableRow};
+use backstop::{Backstop, RetryPolicy, RunError, Span, Time};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// When rows are tried again.
@@ -75,15 +75,15 @@ impl Played {
 /// minute later.
 pub async fn first_run() -> Result<(Vec<(i64, String)>, Vec<i64>)> {
     let backlog = Backlog::new(&ARTICLE)?;
-    let handler = |row: Row| async move {
+    let handler = |row: TableRow| async move {
         if [1, 4].contains(&key(&row)) {
-            Err(Fail::retry("the service is down"))
+            Err(RunError::retry("the service is down"))
         } else {
             Ok(())
         }
     };
     let table = table(&backlog, Strategy::Fibonacci)?.handler(handler);
-    let adopted = Backstop::open("memory:").await?.adopted(&table);
+    let adopted = Backstop::open("memory:").await?.adopted_table(&table);
     adopted.run_at(moment(), &mut |_: PassProgress| {}).await?;
     let due = adopted.due(moment().after(Span::minutes(1)), None).await?;
     Ok((
@@ -103,15 +103,15 @@ pub async fn play(
     let backlog = Backlog::new(rows)?;
     let tried: Arc<Mutex<Vec<i64>>> = Arc::default();
     let noted = Arc::clone(&tried);
-    let handler = move |row: Row| {
+    let handler = move |row: TableRow| {
         noted
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(key(&row));
-        async { Err::<(), Fail>(Fail::retry("the service is down")) }
+        async { Err::<(), RunError>(RunError::retry("the service is down")) }
     };
     let table = table(&backlog, strategy)?.handler(handler);
-    let adopted = Backstop::open("memory:").await?.adopted(&table);
+    let adopted = Backstop::open("memory:").await?.adopted_table(&table);
     let mut played = Played {
         strategy,
         tries: Vec::new(),
@@ -147,7 +147,7 @@ pub async fn play(
 }
 
 /// When there is something to do again: nothing is missed by not looking before.
-async fn next_due(adopted: &Adopted, now: Time) -> Result<Option<Time>> {
+async fn next_due(adopted: &AdoptedTable, now: Time) -> Result<Option<Time>> {
     let next = adopted.status(now).await?.next_due;
     ensure!(
         next.is_none_or(|next| next > now),
@@ -163,6 +163,6 @@ fn table(backlog: &Backlog, strategy: Strategy) -> Result<Table> {
         .context("the strategy of a table")
 }
 
-fn key(row: &Row) -> i64 {
+fn key(row: &TableRow) -> i64 {
     row.key.as_i64().unwrap_or_default()
 }

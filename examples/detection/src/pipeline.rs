@@ -3,8 +3,8 @@
 
 use crate::ANALYSIS_QUEUE;
 use async_trait::async_trait;
-use backstop::core::verdict::Ending;
-use backstop::{Backstop, Fail, Handler, HttpHandler, Run};
+use backstop::core::verdict::RunEnding;
+use backstop::{Backstop, Handler, HttpHandler, Run, RunError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,9 +16,9 @@ pub(crate) struct Detect {
 
 #[async_trait]
 impl Handler for Detect {
-    async fn run(&self, run: Run) -> Ending {
+    async fn run(&self, run: Run) -> RunEnding {
         match self.detector.run(run.clone()).await {
-            Ending::Done => self.hand_on(&run).await,
+            RunEnding::Done => self.hand_on(&run).await,
             other => other,
         }
     }
@@ -27,15 +27,15 @@ impl Handler for Detect {
 impl Detect {
     /// The next job has an id made from this one's: a run that is repeated hands the picture on
     /// once.
-    async fn hand_on(&self, run: &Run) -> Ending {
+    async fn hand_on(&self, run: &Run) -> RunEnding {
         let next = self
             .backstop
             .draft(ANALYSIS_QUEUE)
             .id(&format!("analysis of {}", run.id()))
             .kind("Analyse");
         match next.payload(run.payload().to_vec()).push().await {
-            Ok(_) => Ending::Done,
-            Err(error) => Fail::retry(error).into_ending(),
+            Ok(_) => RunEnding::Done,
+            Err(error) => RunError::retry(error).into_ending(),
         }
     }
 }

@@ -5,11 +5,13 @@ use crate::detector::Detector;
 use crate::pipeline::{Analysed, Detect};
 use crate::{ANALYSIS_QUEUE, DETECTION_QUEUE, Options, Told};
 use anyhow::{Context, Result, bail};
-use backstop::breakers::GuardName;
-use backstop::core::breaker::{BreakerSettings, Phase};
+use backstop::breakers::BreakerName;
+use backstop::core::breaker::{BreakerPhase, BreakerSettings};
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::{Rate, Redrive};
-use backstop::{Backstop, Http, QueueName, QueueSettings, RetryPolicy, Run, Running, Span, State};
+use backstop::dead::redrive::{RedrivePlan, RedriveRate};
+use backstop::{
+    Backstop, Http, JobState, QueueName, QueueSettings, RetryPolicy, Run, RunningWorker, Span,
+};
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -46,7 +48,7 @@ impl Story {
         }
     }
 
-    async fn start_worker(&self) -> Result<Running> {
+    async fn start_worker(&self) -> Result<RunningWorker> {
         let address = self.detector.start().await?;
         let detector = Http::new(&format!("http://{address}/detect"))?
             .timeout(Span::secs(5))
@@ -112,7 +114,7 @@ impl Story {
         let before = self.analysed.count();
         self.push(self.options.pictures, "jpg").await?;
         self.until("the breaker is open", async |story| {
-            Ok(story.phase().await? == Some(Phase::Open))
+            Ok(story.phase().await? == Some(BreakerPhase::Open))
         })
         .await?;
         self.say("   five failures in a row: the breaker is open, nothing more is claimed");
@@ -126,7 +128,7 @@ impl Story {
         ));
         self.detector.set_down(false);
         self.until("the breaker is closed", async |story| {
-            Ok(story.phase().await? == Some(Phase::Closed))
+            Ok(story.phase().await? == Some(BreakerPhase::Closed))
         })
         .await?;
         self.say("   it is up again: two probes succeeded, the breaker is closed");
@@ -171,10 +173,10 @@ impl Story {
         self.say("\n4. the detector is mended; the dead letters go back, five of them first");
         self.detector.learn_raw();
         let dead = self.backstop.dead().by("the example");
-        let plan = Redrive {
+        let plan = RedrivePlan {
             canary: 5,
             max_failures: 1,
-            then_rate: Rate::per_second(NonZeroU32::new(100).context("a rate")?),
+            then_rate: RedriveRate::per_second(NonZeroU32::new(100).context("a rate")?),
             selection: DeadSelection::All,
         };
         let id = dead.redrive(plan).await?;
@@ -220,8 +222,8 @@ impl Story {
         Ok(())
     }
 
-    async fn phase(&self) -> Result<Option<Phase>> {
-        let name = GuardName::Breaker(QueueName::new(DETECTION_QUEUE)?);
+    async fn phase(&self) -> Result<Option<BreakerPhase>> {
+        let name = BreakerName::Breaker(QueueName::new(DETECTION_QUEUE)?);
         let guards = self.backstop.breakers().list().await?;
         Ok(guards
             .into_iter()
@@ -238,7 +240,7 @@ impl Story {
         let queues = self.backstop.store().queues(self.backstop.now()).await?;
         Ok(queues
             .iter()
-            .map(|queue| queue.counts.of(State::Dead))
+            .map(|queue| queue.counts.of(JobState::Dead))
             .sum())
     }
 

@@ -2,12 +2,12 @@
 
 use crate::desk::Desk;
 use crate::tasks::MarkDigestRunsComplete;
-use backstop::{Fail, Run};
+use backstop::{Run, RunError};
 
 const MARK: &str = include_str!("sql/complete.sql");
 
 /// Handles [`MarkDigestRunsComplete`].
-pub async fn mark(_: MarkDigestRunsComplete, run: Run) -> Result<(), Fail> {
+pub async fn mark(_: MarkDigestRunsComplete, run: Run) -> Result<(), RunError> {
     run.state::<Desk>()?
         .database
         .connection()

@@ -5,7 +5,7 @@
 mod tests;
 
 use anyhow::{Context, Result};
-use backstop::config::{Config, Overrides, Written, resolve};
+use backstop::config::{Config, ConfigFile, ConfigOverrides, resolve};
 use backstop::{Span, Time};
 use std::fmt::Write;
 
@@ -147,12 +147,16 @@ pub fn text(url: &str, pace: Pace, since: Option<Time>) -> String {
 
 /// What the file means.
 pub fn read(text: &str) -> Result<Config> {
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text,
     };
-    resolve(Some(written), Overrides::default(), Overrides::default())
-        .context("the example's own configuration")
+    resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    )
+    .context("the example's own configuration")
 }
 
 fn queues(text: &mut String, pace: Pace) {

@@ -1,7 +1,7 @@
 //! The service's own connections to its tables: a few, kept open.
 
 use crate::limits::{CONNECTIONS_MAX, STATEMENT_TIME_MAX};
-use backstop::core::port::{Answer, StoreError};
+use backstop::core::port::{StoreError, StoreResult};
 use backstop::postgres::tokio_postgres::Client;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Database {
     }
 
     /// A connection, when there is one.
-    pub async fn connection(&self) -> Answer<Connection> {
+    pub async fn connection(&self) -> StoreResult<Connection> {
         let place = Arc::clone(&self.0.places).acquire_owned().await;
         let place = place.expect("nobody closes the semaphore");
         let idle = self.idle();
@@ -58,7 +58,7 @@ impl Database {
     }
 }
 
-async fn connect(url: &str) -> Answer<Client> {
+async fn connect(url: &str) -> StoreResult<Client> {
     let client = backstop::postgres::connect(url).await?;
     let limit_ms = STATEMENT_TIME_MAX.as_millis();
     let limits = format!(

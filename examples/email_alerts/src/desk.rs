@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::loss::Loss;
 use crate::provider::Provider;
 use crate::tasks::Row;
-use backstop::{Backstop, BadDraft};
+use backstop::{Backstop, DraftError};
 
 /// What every handler needs.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ impl Desk {
     /// Enqueues work on rows that are committed. A process that dies before this leaves rows
     /// without jobs, and so does whatever gets lost here: sweeps find them. Where a row has a job
     /// already it keeps that one.
-    pub async fn enqueue_after_commit<R: Row>(&self, rows: &[R]) -> Result<(), BadDraft> {
+    pub async fn enqueue_after_commit<R: Row>(&self, rows: &[R]) -> Result<(), DraftError> {
         let mut jobs = Vec::with_capacity(rows.len());
         for row in rows {
             jobs.push(row.draft(&self.backstop).build().await?);

@@ -7,12 +7,12 @@
 use crate::desk::Desk;
 use crate::tasks::{DigestEmailGeneration, Row, SendEmail};
 use backstop::postgres::tokio_postgres::Transaction;
-use backstop::{Fail, Run, Task};
+use backstop::{Run, RunError, Task};
 
 const CONTENT: &str = include_str!("sql/digest_content.sql");
 
 /// Handles [`DigestEmailGeneration`].
-pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
+pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), RunError> {
     let desk = run.state::<Desk>()?;
     let mut connection = desk.database.connection().await?;
     let transaction = connection.transaction().await?;
@@ -32,18 +32,18 @@ pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
 }
 
 /// Locks the row, and says whether there is nothing left to do.
-async fn is_processed(transaction: &Transaction<'_>, part: i64) -> Result<bool, Fail> {
+async fn is_processed(transaction: &Transaction<'_>, part: i64) -> Result<bool, RunError> {
     let sql = "SELECT processed_at IS NOT NULL FROM email_alerts.digest_run_subscribers WHERE id = $1 FOR UPDATE";
     match transaction.query_opt(sql, &[&part]).await? {
         Some(row) => Ok(row.try_get(0)?),
-        None => Err(Fail::cancel(format!(
+        None => Err(RunError::cancel(format!(
             "there is no digest run subscriber {part}"
         ))),
     }
 }
 
 /// Makes the email; none if its subscriptions ended meanwhile.
-async fn make(transaction: &Transaction<'_>, part: i64) -> Result<Option<SendEmail>, Fail> {
+async fn make(transaction: &Transaction<'_>, part: i64) -> Result<Option<SendEmail>, RunError> {
     let Some(row) = transaction.query_opt(CONTENT, &[&part]).await? else {
         return Ok(None);
     };

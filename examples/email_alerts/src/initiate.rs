@@ -10,37 +10,37 @@ use crate::digest::{Range, Window, system_time};
 use crate::limits::SUBSCRIBER_SLICE_MAX;
 use crate::tasks::{DailyDigestInitiator, DigestEmailGeneration, WeeklyDigestInitiator};
 use backstop::postgres::tokio_postgres::Client;
-use backstop::{Fail, Run};
+use backstop::{Run, RunError};
 
 /// Who gets a part in a run: whoever has a subscription of its range with anything in its time.
 const SUBSCRIBERS: &str = include_str!("sql/digest_subscribers.sql");
 
 /// Handles [`DailyDigestInitiator`].
-pub async fn daily(task: DailyDigestInitiator, run: Run) -> Result<(), Fail> {
+pub async fn daily(task: DailyDigestInitiator, run: Run) -> Result<(), RunError> {
     initiate(&run, Range::Daily, &task.date).await
 }
 
 /// Handles [`WeeklyDigestInitiator`].
-pub async fn weekly(task: WeeklyDigestInitiator, run: Run) -> Result<(), Fail> {
+pub async fn weekly(task: WeeklyDigestInitiator, run: Run) -> Result<(), RunError> {
     initiate(&run, Range::Weekly, &task.date).await
 }
 
-async fn initiate(run: &Run, range: Range, date: &str) -> Result<(), Fail> {
+async fn initiate(run: &Run, range: Range, date: &str) -> Result<(), RunError> {
     let desk = run.state::<Desk>()?;
-    let window = Window::of(date, range, desk.backstop.now()).map_err(Fail::dead)?;
+    let window = Window::of(date, range, desk.backstop.now()).map_err(RunError::dead)?;
     let name = format!("DigestRun-{date}-{range}");
     let Some(lock) = desk.backstop.try_lock_for(run, &name).await? else {
         return Ok(()); // another job is at it
     };
     let entered = tokio::select! {
         entered = enter_all(desk, range, date, window) => entered,
-        () = lock.lost() => Err(Fail::retry("the lock was lost half-way")),
+        () = lock.lost() => Err(RunError::retry("the lock was lost half-way")),
     };
     lock.release().await?;
     entered
 }
 
-async fn enter_all(desk: &Desk, range: Range, date: &str, window: Window) -> Result<(), Fail> {
+async fn enter_all(desk: &Desk, range: Range, date: &str, window: Window) -> Result<(), RunError> {
     let connection = desk.database.connection().await?;
     let Some(run) = find_or_make(&connection, range, date, window).await? else {
         return Ok(());
@@ -82,7 +82,7 @@ async fn find_or_make(
     range: Range,
     date: &str,
     window: Window,
-) -> Result<Option<i64>, Fail> {
+) -> Result<Option<i64>, RunError> {
     let make = "INSERT INTO email_alerts.digest_runs (date, range, starts_at, ends_at)
                 VALUES ($1::text::date, $2, $3, $4) ON CONFLICT (date, range) DO NOTHING";
     let (starts_at, ends_at) = (system_time(window.starts_at), system_time(window.ends_at));
@@ -106,7 +106,7 @@ async fn parts(
     client: &Client,
     run: i64,
     subscribers: &[i64],
-) -> Result<Vec<DigestEmailGeneration>, Fail> {
+) -> Result<Vec<DigestEmailGeneration>, RunError> {
     let enter = "INSERT INTO email_alerts.digest_run_subscribers (digest_run_id, subscriber_id)
                  SELECT $1, unnest($2::bigint[]) ON CONFLICT DO NOTHING";
     client.execute(enter, &[&run, &subscribers]).await?;

@@ -11,7 +11,7 @@
 use crate::desk::Desk;
 use crate::tasks::{ProcessContentChange, ProcessMessage, SendEmail};
 use backstop::postgres::tokio_postgres::Client;
-use backstop::{Fail, Run, Task};
+use backstop::{Run, RunError, Task};
 
 /// What people are told of.
 struct News {
@@ -23,7 +23,7 @@ struct News {
 }
 
 /// Handles [`ProcessContentChange`].
-pub async fn content_change(task: ProcessContentChange, run: Run) -> Result<(), Fail> {
+pub async fn content_change(task: ProcessContentChange, run: Run) -> Result<(), RunError> {
     let (model, table) = ("ContentChange", "email_alerts.content_changes");
     tell(
         &run,
@@ -38,7 +38,7 @@ pub async fn content_change(task: ProcessContentChange, run: Run) -> Result<(), 
 }
 
 /// Handles [`ProcessMessage`].
-pub async fn message(task: ProcessMessage, run: Run) -> Result<(), Fail> {
+pub async fn message(task: ProcessMessage, run: Run) -> Result<(), RunError> {
     let (model, table) = ("Message", "email_alerts.messages");
     tell(
         &run,
@@ -52,7 +52,7 @@ pub async fn message(task: ProcessMessage, run: Run) -> Result<(), Fail> {
     .await
 }
 
-async fn tell(run: &Run, news: News) -> Result<(), Fail> {
+async fn tell(run: &Run, news: News) -> Result<(), RunError> {
     let desk = run.state::<Desk>()?;
     let name = format!("{}-{}", news.model, news.id);
     let Some(lock) = desk.backstop.try_lock_for(run, &name).await? else {
@@ -60,20 +60,20 @@ async fn tell(run: &Run, news: News) -> Result<(), Fail> {
     };
     let told = tokio::select! {
         told = tell_all(desk, &news) => told,
-        () = lock.lost() => Err(Fail::retry("the lock was lost half-way")),
+        () = lock.lost() => Err(RunError::retry("the lock was lost half-way")),
     };
     lock.release().await?;
     told
 }
 
-async fn tell_all(desk: &Desk, news: &News) -> Result<(), Fail> {
+async fn tell_all(desk: &Desk, news: &News) -> Result<(), RunError> {
     let connection = desk.database.connection().await?;
     let sql = format!(
         "SELECT list, title, processed_at IS NOT NULL FROM {} WHERE id = $1",
         news.table
     );
     let Some(row) = connection.query_opt(&sql, &[&news.id]).await? else {
-        return Err(Fail::cancel(format!(
+        return Err(RunError::cancel(format!(
             "there is no {} {}",
             news.model, news.id
         )));
@@ -102,7 +102,7 @@ async fn tell_all(desk: &Desk, news: &News) -> Result<(), Fail> {
 }
 
 /// The next of those who want to know at once.
-async fn at_once(client: &Client, list: &str, after: i64, max: i64) -> Result<Vec<i64>, Fail> {
+async fn at_once(client: &Client, list: &str, after: i64, max: i64) -> Result<Vec<i64>, RunError> {
     let sql = "SELECT subscriber_id FROM email_alerts.subscriptions
                 WHERE list = $1 AND frequency = 'immediately' AND subscriber_id > $2
                 ORDER BY subscriber_id LIMIT $3";
@@ -117,7 +117,7 @@ async fn emails(
     news: &News,
     subject: &str,
     subscribers: &[i64],
-) -> Result<Vec<SendEmail>, Fail> {
+) -> Result<Vec<SendEmail>, RunError> {
     let column = news.column;
     let make = format!(
         "INSERT INTO email_alerts.emails (subscriber_id, subject, queue, {column})

@@ -10,9 +10,9 @@ use crate::provider::{self, Service};
 use crate::send::idempotency_key;
 use anyhow::Result;
 use backstop::config::Config;
-use backstop::core::port::PageQuery;
-use backstop::schedules::What;
-use backstop::{Span, State, Time};
+use backstop::core::port::ListJobsRequest;
+use backstop::schedules::InstantOutcome;
+use backstop::{JobState, Span, Time};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -126,7 +126,7 @@ impl Outstanding {
         let live = queues.iter().map(|queue| queue.counts.live()).sum();
         let dead = queues
             .iter()
-            .map(|queue| queue.counts.of(State::Dead))
+            .map(|queue| queue.counts.of(JobState::Dead))
             .sum();
         Ok(Self {
             rows,
@@ -272,7 +272,10 @@ async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course)
         .filter(|schedule| schedule.name.as_str() != COMPLETION)
     {
         let runs = desk.backstop.schedules().runs(&schedule.name, 100).await?;
-        made_up += runs.iter().filter(|run| run.what == What::MadeUp).count() as u64;
+        made_up += runs
+            .iter()
+            .filter(|run| run.outcome == InstantOutcome::MadeUp)
+            .count() as u64;
     }
     let lost = checks::keys(desk)
         .await?
@@ -295,10 +298,10 @@ async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course)
 async fn lost_a_worker(desk: &Desk) -> Result<u64> {
     let (mut count, mut cursor) = (0, None);
     loop {
-        let query = PageQuery {
+        let query = ListJobsRequest {
             cursor,
             limit: 1_000,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let page = desk
             .backstop

@@ -13,15 +13,15 @@
 use crate::desk::Desk;
 use crate::provider::{Answer, Mail};
 use crate::tasks::{SendEmail, SendTransactionalEmail};
-use backstop::{Fail, Run};
+use backstop::{Run, RunError};
 
 /// Handles [`SendEmail`].
-pub async fn email(task: SendEmail, run: Run) -> Result<(), Fail> {
+pub async fn email(task: SendEmail, run: Run) -> Result<(), RunError> {
     send(run.state::<Desk>()?, task.id).await
 }
 
 /// Handles [`SendTransactionalEmail`].
-pub async fn transactional(task: SendTransactionalEmail, run: Run) -> Result<(), Fail> {
+pub async fn transactional(task: SendTransactionalEmail, run: Run) -> Result<(), RunError> {
     send(run.state::<Desk>()?, task.id).await
 }
 
@@ -30,7 +30,7 @@ pub fn idempotency_key(email: i64) -> String {
     format!("email-{email}")
 }
 
-async fn send(desk: &Desk, id: i64) -> Result<(), Fail> {
+async fn send(desk: &Desk, id: i64) -> Result<(), RunError> {
     let mut connection = desk.database.connection().await?;
     let transaction = connection.transaction().await?;
     let pending = "SELECT subscriber.address, email.subject FROM email_alerts.emails AS email
@@ -46,7 +46,7 @@ async fn send(desk: &Desk, id: i64) -> Result<(), Fail> {
     let (status, refusal) = match desk.provider.send(&idempotency_key(id), &mail).await? {
         Answer::Delivered => ("sent", None),
         Answer::Refused(why) => ("failed", Some(why)),
-        Answer::Unwell(why) => return Err(Fail::retry(why)),
+        Answer::Unwell(why) => return Err(RunError::retry(why)),
     };
     let settled = "UPDATE email_alerts.emails
                       SET status = $2, refusal = $3, processed_at = clock_timestamp() WHERE id = $1";

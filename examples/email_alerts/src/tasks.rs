@@ -3,7 +3,7 @@
 //! A sweep that finds a row makes the same job under the same key: that is how it knows which rows
 //! have one.
 
-use backstop::{Backstop, Draft, Task};
+use backstop::{Backstop, JobDraft, Task};
 use serde::{Deserialize, Serialize};
 
 /// Work on a row that has one job at a time.
@@ -12,7 +12,7 @@ pub trait Row: Task {
     fn key(&self) -> String;
 
     /// Its job, to be pushed.
-    fn draft(&self, backstop: &Backstop) -> Draft {
+    fn draft(&self, backstop: &Backstop) -> JobDraft {
         backstop
             .draft(Self::QUEUE)
             .task(self)

@@ -13,7 +13,7 @@ use crate::provider::Provider;
 use crate::{complete, generate, initiate, process, send};
 use anyhow::{Context, Result};
 use backstop::config::Config;
-use backstop::{Backstop, Durability, Running, Span, Timing, WorkerBuilder};
+use backstop::{Backstop, Durability, RunningWorker, Span, WorkerBuilder, WorkerTiming};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read, stdin};
 use tokio::task::spawn_blocking;
@@ -77,11 +77,11 @@ fn first_line() -> Result<(Role, Setup)> {
     serde_json::from_str(&line).context("a worker needs its setup on its input")
 }
 
-fn start(role: Role, desk: Desk, config: &Config) -> Result<Running> {
-    let timing = Timing {
+fn start(role: Role, desk: Desk, config: &Config) -> Result<RunningWorker> {
+    let timing = WorkerTiming {
         poll: Span::millis(500),
-        sweep: Span::millis(500),
-        ..Timing::default()
+        maintenance_interval: Span::millis(500),
+        ..WorkerTiming::default()
     };
     let process = desk.backstop.worker().timing(timing).state(desk);
     let process = config

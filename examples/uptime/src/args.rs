@@ -148,9 +148,9 @@ pub(crate) struct TopicArgs {
 #[cfg(feature = "kafka")]
 impl ConsumeArgs {
     /// What is read from brokers, if anything is.
-    pub(crate) fn kafka(&self) -> Option<backstop_kafka::Settings> {
+    pub(crate) fn kafka(&self) -> Option<backstop_kafka::KafkaSettings> {
         let (brokers, topic) = (self.source.kafka.as_ref()?, self.topic.topic.as_ref()?);
-        Some(backstop_kafka::Settings::new(
+        Some(backstop_kafka::KafkaSettings::new(
             brokers,
             [topic],
             &self.topic.group,

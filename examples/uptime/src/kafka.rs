@@ -6,17 +6,19 @@
 use crate::intake::Intake;
 use anyhow::{Result, bail};
 use async_trait::async_trait;
-use backstop_kafka::{Message, Phase, Settings, Sink, SinkError, Source};
+use backstop_kafka::{
+    ConsumerPhase, KafkaConsumer, KafkaMessage, KafkaSettings, MessageSink, MessageSinkError,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Takes results from a topic until `stop`.
 pub async fn serve(
-    settings: &Settings,
+    settings: &KafkaSettings,
     intake: Intake,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let source = Source::start(settings, Arc::new(intake))?;
+    let source = KafkaConsumer::start(settings, Arc::new(intake))?;
     let failed = tokio::select! {
         phase = source.ended() => Some(phase),
         () = stop => None,
@@ -26,14 +28,14 @@ pub async fn serve(
             source.stop().await;
             Ok(())
         }
-        Some(Phase::Failed(why)) => bail!("the topic cannot be read on: {why}"),
+        Some(ConsumerPhase::Failed(why)) => bail!("the topic cannot be read on: {why}"),
         Some(phase) => bail!("the source ended by itself: {phase:?}"),
     }
 }
 
 #[async_trait]
-impl Sink for Intake {
-    async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
+impl MessageSink for Intake {
+    async fn take_in(&self, batch: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
         let results: Vec<Bytes> = batch
             .iter()
             .map(|message| message.payload.clone().unwrap_or_default())
@@ -41,9 +43,9 @@ impl Sink for Intake {
         let taken = self
             .take(results)
             .await
-            .map_err(|error| SinkError::new(format!("{error:#}")))?;
+            .map_err(|error| MessageSinkError::new(format!("{error:#}")))?;
         for (place, broken) in &taken.broken {
-            let Message {
+            let KafkaMessage {
                 topic,
                 partition,
                 offset,

@@ -16,8 +16,10 @@ use crate::sequencer::{Became, Hold, Sequencer, SharedDirectory};
 use crate::standing::Thresholds;
 use crate::wire::SubscriptionId;
 use anyhow::{Context, bail, ensure};
-use backstop::streams::{self, Count, Effect, Rules, RunningStream, Stream, StreamSettings};
-use backstop::{Address, Backstop, Fail, Payload, Span, StoreKind, StreamKey};
+use backstop::streams::{
+    self, EventEffect, RunningStream, Stream, StreamCounter, StreamRules, StreamSettings,
+};
+use backstop::{Backstop, Payload, RunError, Span, StoreAddress, StoreKind, StreamKey};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -68,7 +70,7 @@ struct Samples {
 
 /// Sees to it that processes can share the store, and brings it up to date before they do.
 pub fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
-    let is_shared = Address::new(place.store).kind() != Some(StoreKind::Memory);
+    let is_shared = StoreAddress::new(place.store).kind() != Some(StoreKind::Memory);
     ensure!(
         is_shared,
         "processes do not share memory; name another store"
@@ -105,7 +107,7 @@ impl Streamed {
 }
 
 async fn open(place: &Place<'_>) -> anyhow::Result<Stream> {
-    let durability = match (place.durability, Address::new(place.store).kind()) {
+    let durability = match (place.durability, StoreAddress::new(place.store).kind()) {
         // What a write to Redis survives is set there.
         (Durability::Full, _) | (Durability::Relaxed, Some(StoreKind::Redis)) => {
             backstop::Durability::Full
@@ -176,10 +178,10 @@ impl Sequencer for Streamed {
             .unwrap_or_default();
         let mean_held = lock(&samples).mean();
         Ok(Some(Hold {
-            added: counts[Count::Added],
-            removed: counts[Count::Removed],
-            timeouts: counts[Count::Timeout],
-            overflows: counts[Count::CircuitBreaker],
+            added: counts[StreamCounter::Added],
+            removed: counts[StreamCounter::Removed],
+            timeouts: counts[StreamCounter::Timeout],
+            overflows: counts[StreamCounter::CircuitBreaker],
             mean_held,
         }))
     }
@@ -187,9 +189,9 @@ impl Sequencer for Streamed {
 
 impl Judge {
     /// The memory blocks, so it is used where that does no harm.
-    async fn take(self: Arc<Self>, event: streams::Event) -> Result<(), Fail> {
+    async fn take(self: Arc<Self>, event: streams::StreamEvent) -> Result<(), RunError> {
         let done = spawn_blocking(move || {
-            let event = taken_back(event).map_err(Fail::dead)?;
+            let event = taken_back(event).map_err(RunError::dead)?;
             let directory = self
                 .directory
                 .read()
@@ -198,13 +200,14 @@ impl Judge {
             let now_ms = self.clock.now_ms();
             match process(&mut **memory, &event, &directory, &self.thresholds, now_ms) {
                 Ok(_) => Ok(()),
-                Err(error @ ProcessError::Memory(_)) => Err(Fail::retry(error)),
+                Err(error @ ProcessError::Memory(_)) => Err(RunError::retry(error)),
                 Err(error @ (ProcessError::Broken(..) | ProcessError::Empty(_))) => {
-                    Err(Fail::dead(error))
+                    Err(RunError::dead(error))
                 }
             }
         });
-        done.await.unwrap_or_else(|error| Err(Fail::retry(error)))
+        done.await
+            .unwrap_or_else(|error| Err(RunError::retry(error)))
     }
 }
 
@@ -212,7 +215,7 @@ impl Judge {
 /// not about results.
 fn settings(clock: &Clock) -> StreamSettings {
     let usual = StreamSettings::default();
-    let rules = Rules {
+    let rules = StreamRules {
         steps: usual
             .rules
             .steps
@@ -250,7 +253,7 @@ fn handed_over(record: Record) -> anyhow::Result<streams::Record> {
     })
 }
 
-fn taken_back(event: streams::Event) -> Result<event::Event, String> {
+fn taken_back(event: streams::StreamEvent) -> Result<event::Event, String> {
     let key = event
         .key
         .as_str()
@@ -261,26 +264,26 @@ fn taken_back(event: streams::Event) -> Result<event::Event, String> {
         position: event.position,
         step: event.step,
         effect: match event.effect {
-            Effect::Handled => event::Effect::Handled,
-            Effect::Miss => event::Effect::Miss,
-            Effect::MissRange { to, count } => event::Effect::MissRange { to, count },
-            Effect::Amended => event::Effect::Amended,
+            EventEffect::Handled => event::Effect::Handled,
+            EventEffect::Miss => event::Effect::Miss,
+            EventEffect::MissRange { to, count } => event::Effect::MissRange { to, count },
+            EventEffect::Amended => event::Effect::Amended,
         },
         payload: event.payload.map(Payload::into_bytes),
         following: event.following.map(Payload::into_bytes),
     })
 }
 
-fn taken_on(became: streams::Became, key: &StreamKey) -> anyhow::Result<Became> {
+fn taken_on(became: streams::RecordOutcome, key: &StreamKey) -> anyhow::Result<Became> {
     Ok(match became {
-        streams::Became::Handled => Became::Handled,
-        streams::Became::Held => Became::Held,
-        streams::Became::Duplicate => Became::Duplicate,
-        streams::Became::Late => Became::Late,
-        streams::Became::Amended => Became::Amended,
-        streams::Became::Ignored => Became::Ignored,
-        streams::Became::Dead => Became::Dead,
-        streams::Became::Full => {
+        streams::RecordOutcome::Handled => Became::Handled,
+        streams::RecordOutcome::Held => Became::Held,
+        streams::RecordOutcome::Duplicate => Became::Duplicate,
+        streams::RecordOutcome::Late => Became::Late,
+        streams::RecordOutcome::Amended => Became::Amended,
+        streams::RecordOutcome::Ignored => Became::Ignored,
+        streams::RecordOutcome::Dead => Became::Dead,
+        streams::RecordOutcome::Full => {
             bail!("{key} keeps as much as it can; bring its results again later")
         }
     })

@@ -162,6 +162,6 @@ fn paragraphs_of_help_are_wrapped_once() {
         command.get_subcommands().for_each(check);
     }
     check(&super::command());
-    let joined = super::joined("Examples:\n  a\n  b\n\none\ntwo\n\nthree");
+    let joined = super::join_lines("Examples:\n  a\n  b\n\none\ntwo\n\nthree");
     assert_eq!(joined, "Examples:\n  a\n  b\n\none two\n\nthree");
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 /// So many in so much time.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Rate {
+pub(super) struct BenchRate {
     pub(super) count: usize,
     pub(super) seconds: f64,
     pub(super) per_second: f64,
 }
 
-impl Rate {
+impl BenchRate {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of a benchmark fit a double exactly"
@@ -46,13 +46,13 @@ impl Rate {
 
 /// The middle and the tail of a set of times.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Latency {
+pub(super) struct BenchLatency {
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) samples: usize,
 }
 
-impl Latency {
+impl BenchLatency {
     pub(super) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |share: usize| {
@@ -79,8 +79,9 @@ mod tests {
 
     #[test]
     fn the_middle_of_repetitions_is_one_of_them() {
-        let rate = |count| Rate::of(count, Duration::from_secs(1));
-        let middle = |counts: &[usize]| Rate::median(counts.iter().map(|count| rate(*count))).count;
+        let rate = |count| BenchRate::of(count, Duration::from_secs(1));
+        let middle =
+            |counts: &[usize]| BenchRate::median(counts.iter().map(|count| rate(*count))).count;
         assert_eq!(
             (middle(&[7]), middle(&[9, 1, 5]), middle(&[4, 8])),
             (7, 5, 4)

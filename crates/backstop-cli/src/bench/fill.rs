@@ -4,10 +4,10 @@ use super::measure::{QUEUE, jobs};
 use anyhow::{Result, ensure};
 use backstop::core::lease::LeaseNumber;
 use backstop::core::limits::CLAIM_JOBS_MAX;
-use backstop::core::plan::Want;
+use backstop::core::plan::QueueQuota;
 use backstop::core::port::Claim;
-use backstop::core::verdict::{Keep, Outcome, Reason, Settlement};
-use backstop::core::{Leased, WorkerName};
+use backstop::core::verdict::{DoneRetention, EndReason, Outcome, Settlement};
+use backstop::core::{LeasedRun, WorkerName};
 use backstop::{Backstop, QueueName, Span};
 use indicatif::ProgressBar;
 
@@ -23,9 +23,12 @@ pub(super) async fn fill(backstop: &Backstop, count: usize, bar: &ProgressBar) -
         bar.inc(batch.len() as u64);
         backstop.push_jobs(batch).await?;
     }
-    end(backstop, third, bar, &|_| Outcome::Done(Keep::Listed)).await?;
-    let dead = |run: &Leased| Outcome::Dead {
-        reason: Reason::Rejected,
+    end(backstop, third, bar, &|_| {
+        Outcome::Done(DoneRetention::Listed)
+    })
+    .await?;
+    let dead = |run: &LeasedRun| Outcome::Dead {
+        reason: EndReason::Rejected,
         history: run.history.clone(),
     };
     end(backstop, count - 2 * third, bar, &dead).await
@@ -36,7 +39,7 @@ async fn end(
     backstop: &Backstop,
     count: usize,
     bar: &ProgressBar,
-    outcome: &(dyn Fn(&Leased) -> Outcome + Sync),
+    outcome: &(dyn Fn(&LeasedRun) -> Outcome + Sync),
 ) -> Result<()> {
     for first in (0..count).step_by(CLAIM_JOBS_MAX) {
         let pushed = CLAIM_JOBS_MAX.min(count - first);
@@ -50,7 +53,7 @@ async fn end(
             );
             ended += runs.len();
             bar.inc(runs.len() as u64);
-            let settle = |run: &Leased| Settlement {
+            let settle = |run: &LeasedRun| Settlement {
                 lease: run.lease.clone(),
                 outcome: outcome(run),
             };
@@ -63,10 +66,10 @@ async fn end(
     Ok(())
 }
 
-async fn claim(backstop: &Backstop) -> Result<Vec<Leased>> {
+async fn claim(backstop: &Backstop) -> Result<Vec<LeasedRun>> {
     let now = backstop.now();
     let number = LeaseNumber::draw(rand::random());
-    let wants = vec![Want {
+    let wants = vec![QueueQuota {
         queue: QueueName::new(QUEUE)?,
         max: CLAIM_JOBS_MAX,
     }];

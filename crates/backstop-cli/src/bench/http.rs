@@ -5,24 +5,24 @@ mod client;
 mod memory;
 
 use super::BenchArgs;
-use super::figures::Rate;
+use super::figures::BenchRate;
 use super::measure::{self, QUEUE};
 use super::report::grouped;
 use anyhow::{Context, Result, ensure};
-use backstop::config::{self, Config, Overrides, Written};
+use backstop::config::{self, Config, ConfigFile, ConfigOverrides};
 use backstop::core::limits::LEASE_MAX;
-use backstop::core::plan::Want;
-use backstop::core::port::{Claim, Enqueued, Settled};
-use backstop::core::verdict::{Keep, Settlement};
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{Claim, EnqueueOutcome, SettleOutcome};
+use backstop::core::verdict::{DoneRetention, Settlement};
 use backstop::core::{LeaseNumber, Outcome, WorkerName};
 use backstop::{Backstop, NewJob, QueueName};
 use backstop_server::App;
-use backstop_server::serve::{Server, Serving};
-pub(super) use client::Client;
+use backstop_server::serve::{RunningServer, Server};
+pub(super) use client::BenchClient;
 use comfy_table::{Table, presets};
 use futures_util::future::try_join_all;
 use indicatif::ProgressBar;
-use memory::Memory;
+use memory::ServerMemory;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -39,26 +39,26 @@ const WORK_TARGET: usize = 20_000;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Http {
-    push: Beside,
-    lease_and_settle: Beside,
-    memory: Memory,
+pub(super) struct HttpBench {
+    push: HttpComparison,
+    lease_and_settle: HttpComparison,
+    memory: ServerMemory,
 }
 
 /// The same over HTTP and by the library.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Beside {
-    http: Rate,
-    library: Rate,
+struct HttpComparison {
+    http: BenchRate,
+    library: BenchRate,
     /// The first as a share of the second.
     ratio: f64,
     /// What is to be reached over HTTP, a second.
     target: usize,
 }
 
-impl Beside {
-    fn of(http: Vec<Rate>, library: Vec<Rate>, target: usize) -> Self {
-        let (http, library) = (Rate::median(http), Rate::median(library));
+impl HttpComparison {
+    fn of(http: Vec<BenchRate>, library: Vec<BenchRate>, target: usize) -> Self {
+        let (http, library) = (BenchRate::median(http), BenchRate::median(library));
         Self {
             http,
             library,
@@ -74,7 +74,7 @@ impl Beside {
 }
 
 /// Measures both, by turns, on one file that is gone afterwards.
-pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http> {
+pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<HttpBench> {
     let folder = tempfile::tempdir_in(".")
         .context("a folder for the measurements could not be made here")?;
     let url = format!("sqlite:{}", folder.path().join("bench.db").display());
@@ -94,28 +94,32 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http>
         worked.push(work(serving.address(), rounds).await?);
     }
     serving.stop();
-    serving.ended().await;
+    serving.wait_until_ended().await;
     let memory = memory::measure(args, folder.path(), bar).await?;
-    Ok(Http {
+    Ok(HttpBench {
         memory,
-        push: Beside::of(pushed, lib_pushed, PUSH_TARGET),
-        lease_and_settle: Beside::of(worked, lib_worked, WORK_TARGET),
+        push: HttpComparison::of(pushed, lib_pushed, PUSH_TARGET),
+        lease_and_settle: HttpComparison::of(worked, lib_worked, WORK_TARGET),
     })
 }
 
 /// What a configuration with this text says, on a port that is free.
 pub(super) fn config(text: &str) -> Result<Config> {
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text,
     };
-    let mut config = config::resolve(Some(written), Overrides::default(), Overrides::default())?;
+    let mut config = config::resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    )?;
     config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     Ok(config)
 }
 
 /// A server in this process.
-pub(super) async fn serve(app: &App) -> Result<Serving> {
+pub(super) async fn serve(app: &App) -> Result<RunningServer> {
     Ok(Server::bind(app).await?.start())
 }
 
@@ -128,21 +132,24 @@ pub(super) fn rounds(jobs: usize) -> usize {
 async fn all<F: Future<Output = Result<()>> + Send + 'static>(
     rounds: usize,
     each: impl Fn() -> F,
-) -> Result<Rate> {
+) -> Result<BenchRate> {
     let started = Instant::now();
     let running: Vec<_> = (0..CONNECTIONS).map(|_| tokio::spawn(each())).collect();
     for ended in try_join_all(running).await? {
         ended?;
     }
-    Ok(Rate::of(rounds * CONNECTIONS * BATCH, started.elapsed()))
+    Ok(BenchRate::of(
+        rounds * CONNECTIONS * BATCH,
+        started.elapsed(),
+    ))
 }
 
-async fn push(address: SocketAddr, rounds: usize) -> Result<Rate> {
+async fn push(address: SocketAddr, rounds: usize) -> Result<BenchRate> {
     let body = pushed_body();
     let each = || {
         let body = body.clone();
         async move {
-            let mut client = Client::connect(address).await?;
+            let mut client = BenchClient::connect(address).await?;
             for _ in 0..rounds {
                 let answer = client.post("/v1/jobs/batch", &body).await?;
                 ensure!(
@@ -166,25 +173,25 @@ fn pushed_body() -> String {
 }
 
 #[derive(Deserialize)]
-struct Leased<'a> {
+struct LeaseAnswerBody<'a> {
     #[serde(borrow)]
-    jobs: Vec<Job<'a>>,
+    jobs: Vec<LeasedJobBody<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Job<'a> {
+struct LeasedJobBody<'a> {
     id: &'a str,
     lease: &'a str,
 }
 
-async fn work(address: SocketAddr, rounds: usize) -> Result<Rate> {
+async fn work(address: SocketAddr, rounds: usize) -> Result<BenchRate> {
     let each = || async move {
-        let mut client = Client::connect(address).await?;
+        let mut client = BenchClient::connect(address).await?;
         let ask =
             format!(r#"{{"queues":["{QUEUE}"],"max":{BATCH},"worker":"bench","lease_ms":600000}}"#);
         for _ in 0..rounds {
             let answer = client.post("/v1/lease", &ask).await?;
-            let leased: Leased<'_> = serde_json::from_str(&answer)?;
+            let leased: LeaseAnswerBody<'_> = serde_json::from_str(&answer)?;
             ensure!(
                 leased.jobs.len() == BATCH,
                 "{} jobs were handed out, not {BATCH}",
@@ -201,10 +208,10 @@ async fn work(address: SocketAddr, rounds: usize) -> Result<Rate> {
     all(rounds, each).await
 }
 
-fn settled_body(leased: &Leased<'_>) -> String {
+fn settled_body(leased: &LeaseAnswerBody<'_>) -> String {
     let mut body = String::with_capacity(leased.jobs.len() * 128);
     body.push_str(r#"{"settle":["#);
-    for (at, Job { id, lease }) in leased.jobs.iter().enumerate() {
+    for (at, LeasedJobBody { id, lease }) in leased.jobs.iter().enumerate() {
         let comma = if at > 0 { "," } else { "" };
         let _ = write!(
             body,
@@ -216,7 +223,7 @@ fn settled_body(leased: &Leased<'_>) -> String {
 }
 
 /// Pushes new jobs.
-pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<BenchRate> {
     let each = || {
         let backstop = backstop.clone();
         async move {
@@ -224,7 +231,9 @@ pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<R
                 let jobs: Vec<NewJob> = measure::jobs(&backstop, QUEUE, BATCH)?;
                 let answers = backstop.push_jobs(jobs).await?;
                 ensure!(
-                    answers.iter().all(|answer| *answer == Enqueued::Inserted),
+                    answers
+                        .iter()
+                        .all(|answer| *answer == EnqueueOutcome::Inserted),
                     "a new job was not taken in"
                 );
             }
@@ -235,7 +244,7 @@ pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<R
 }
 
 /// Claims and ends jobs that are ready.
-pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<Rate> {
+pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<BenchRate> {
     let queue = QueueName::new(QUEUE)?;
     let each = || {
         let (backstop, queue) = (backstop.clone(), queue.clone());
@@ -244,7 +253,7 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
                 let (number, now) = (LeaseNumber::draw(rand::random()), backstop.now());
                 let (worker, wants) = (
                     WorkerName::new("bench"),
-                    vec![Want {
+                    vec![QueueQuota {
                         queue: queue.clone(),
                         max: BATCH,
                     }],
@@ -264,14 +273,14 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
                 let done = claimed.into_iter();
                 let done = done.map(|run| Settlement {
                     lease: run.lease,
-                    outcome: Outcome::Done(Keep::Listed),
+                    outcome: Outcome::Done(DoneRetention::Listed),
                 });
                 let settled = backstop
                     .store()
                     .settle(done.collect(), backstop.now())
                     .await?;
                 ensure!(
-                    settled.iter().all(|one| *one == Settled::Applied),
+                    settled.iter().all(|one| *one == SettleOutcome::Applied),
                     "an end was not accepted"
                 );
             }
@@ -281,7 +290,7 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
     all(rounds, each).await
 }
 
-impl Http {
+impl HttpBench {
     pub(super) fn json(&self) -> Result<String> {
         let report = json!({ "store": "sqlite", "batch": BATCH, "connections": CONNECTIONS, "figures": self });
         Ok(serde_json::to_string_pretty(&report)? + "\n")
@@ -317,19 +326,19 @@ impl Http {
     }
 
     fn memory_text(&self) -> String {
-        let Memory {
+        let ServerMemory {
             idle_mb,
             idle_mb_max,
             waiting,
             waiting_mb,
             waiting_mb_max,
         } = self.memory;
-        let said =
+        let format_mb =
             |mb: Option<f64>| mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.0} MB"));
         format!(
             "Memory of a server: {} idle (at most {idle_mb_max:.0} MB), {} with {} waiting jobs (at most {waiting_mb_max:.0} MB).\n",
-            said(idle_mb),
-            said(waiting_mb),
+            format_mb(idle_mb),
+            format_mb(waiting_mb),
             grouped(waiting)
         )
     }
@@ -348,13 +357,13 @@ mod tests {
     /// A server that pushes and works so many jobs a second, and takes so much memory.
     fn check(pushed: usize, worked: usize, idle_mb: f64, falls_short: bool) {
         let of = |count, target| {
-            let rate = || vec![Rate::of(count, Duration::from_secs(1))];
-            Beside::of(rate(), rate(), target)
+            let rate = || vec![BenchRate::of(count, Duration::from_secs(1))];
+            HttpComparison::of(rate(), rate(), target)
         };
-        let figures = Http {
+        let figures = HttpBench {
             push: of(pushed, PUSH_TARGET),
             lease_and_settle: of(worked, WORK_TARGET),
-            memory: Memory::of(Some(idle_mb), 1, None),
+            memory: ServerMemory::of(Some(idle_mb), 1, None),
         };
         assert_eq!(
             figures.falls_short(),

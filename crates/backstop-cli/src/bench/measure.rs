@@ -1,9 +1,9 @@
 //! What backstop itself does, with everything on.
 
-use super::figures::Rate;
+use super::figures::BenchRate;
 use anyhow::{Result, ensure};
-use backstop::core::port::{Enqueued, Shelf};
-use backstop::{Backstop, Kind, NewJob, Payload, QueueName, QueueSettings, Run, Running};
+use backstop::core::port::{EnqueueOutcome, Retention};
+use backstop::{Backstop, Kind, NewJob, Payload, QueueName, QueueSettings, Run, RunningWorker};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,11 @@ pub(super) fn jobs(backstop: &Backstop, queue: &str, count: usize) -> Result<Vec
 }
 
 /// Pushes in batches.
-pub(super) async fn bulk(backstop: &Backstop, count: usize, done: Done) -> Result<Rate> {
+pub(super) async fn bulk(
+    backstop: &Backstop,
+    count: usize,
+    done: DoneJobRetention,
+) -> Result<BenchRate> {
     let batches: Vec<Vec<NewJob>> = (0..count.div_ceil(BATCH))
         .map(|_| jobs(backstop, done.queue(), BATCH))
         .collect::<Result<_>>()?;
@@ -53,12 +57,14 @@ pub(super) async fn bulk(backstop: &Backstop, count: usize, done: Done) -> Resul
     if let Some(last) = before {
         check_inserted(&last.await??)?;
     }
-    Ok(Rate::of(pushed, started.elapsed()))
+    Ok(BenchRate::of(pushed, started.elapsed()))
 }
 
-fn check_inserted(answers: &[Enqueued]) -> Result<()> {
+fn check_inserted(answers: &[EnqueueOutcome]) -> Result<()> {
     ensure!(
-        answers.iter().all(|answer| *answer == Enqueued::Inserted),
+        answers
+            .iter()
+            .all(|answer| *answer == EnqueueOutcome::Inserted),
         "a new job was not taken in"
     );
     Ok(())
@@ -67,7 +73,11 @@ fn check_inserted(answers: &[Enqueued]) -> Result<()> {
 /// Pushes one by one, from callers that each wait for their own answer. A job is made when it is
 /// pushed, as callers make theirs: ids that were all made beforehand would come to the store in
 /// another order than that of time.
-pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -> Result<Rate> {
+pub(super) async fn callers(
+    backstop: &Backstop,
+    count: usize,
+    callers: usize,
+) -> Result<BenchRate> {
     let per_caller = count / callers;
     let started = Instant::now();
     let pushing = (0..callers).map(|caller| {
@@ -82,19 +92,19 @@ pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -
     for caller in pushing.collect::<Vec<_>>() {
         caller.await??;
     }
-    Ok(Rate::of(per_caller * callers, started.elapsed()))
+    Ok(BenchRate::of(per_caller * callers, started.elapsed()))
 }
 
 /// What becomes of jobs that are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Done {
+pub(super) enum DoneJobRetention {
     /// They stay listed, as they usually do.
     Kept,
     /// They are gone at once, as those of the raw loops are.
     Gone,
 }
 
-impl Done {
+impl DoneJobRetention {
     const fn queue(self) -> &'static str {
         match self {
             Self::Kept => QUEUE,
@@ -104,15 +114,15 @@ impl Done {
 }
 
 /// The usual settings, but nothing is pruned: the jobs present are there to stay.
-fn served(done: Done) -> QueueSettings {
+fn served(done: DoneJobRetention) -> QueueSettings {
     let done_max = match done {
-        Done::Kept => u64::MAX,
-        Done::Gone => 0,
+        DoneJobRetention::Kept => u64::MAX,
+        DoneJobRetention::Gone => 0,
     };
     QueueSettings {
-        shelf: Shelf {
+        retention: Retention {
             done_max,
-            ..Shelf::default()
+            ..Retention::default()
         },
         ..QueueSettings::default()
     }
@@ -123,8 +133,8 @@ pub(super) async fn drain(
     backstop: &Backstop,
     count: usize,
     handlers: usize,
-    done: Done,
-) -> Result<Rate> {
+    done: DoneJobRetention,
+) -> Result<BenchRate> {
     let settings = QueueSettings {
         concurrency: handlers,
         prefetch: Some(1_000),
@@ -142,7 +152,7 @@ pub(super) async fn drain(
     rate
 }
 
-async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<Rate> {
+async fn until_done(worker: &RunningWorker, count: usize, started: Instant) -> Result<BenchRate> {
     let (mut done, mut moved_at) = (0, Instant::now());
     while done < count as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -155,12 +165,16 @@ async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<
             "no job was done for a minute; {done} of {count} were"
         );
     }
-    Ok(Rate::of(count, started.elapsed()))
+    Ok(BenchRate::of(count, started.elapsed()))
 }
 
 /// Pushes single jobs and runs each before the next, until then and so many at least: every one is
 /// a claim of its own, which finds no more.
-pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant) -> Result<Rate> {
+pub(super) async fn single(
+    backstop: &Backstop,
+    at_least: usize,
+    until: Instant,
+) -> Result<BenchRate> {
     let (ran_in, mut ran_out) = tokio::sync::mpsc::channel(1);
     let handler = move |_: Run| {
         let ran_in = ran_in.clone();
@@ -172,7 +186,7 @@ pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant)
     let worker = backstop
         .worker()
         .handle_raw(QUEUE, handler)
-        .queue(QUEUE, served(Done::Kept))
+        .queue(QUEUE, served(DoneJobRetention::Kept))
         .start()?;
     let (started, mut count) = (Instant::now(), 0);
     while count < at_least || Instant::now() < until {
@@ -190,7 +204,7 @@ pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant)
         );
         count += 1;
     }
-    let rate = Rate::of(count, started.elapsed());
+    let rate = BenchRate::of(count, started.elapsed());
     worker.stop();
     worker.stopped().await;
     Ok(rate)
@@ -205,7 +219,9 @@ pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Du
         let picked_up = Instant::now();
         let (seen, started_in) = (Arc::clone(&seen), started_in.clone());
         async move {
-            *seen.lock().map_err(|_| backstop::Fail::retry("poisoned"))? = Some(picked_up);
+            *seen
+                .lock()
+                .map_err(|_| backstop::RunError::retry("poisoned"))? = Some(picked_up);
             let _ = started_in.send(()).await;
             Ok(())
         }
@@ -213,7 +229,7 @@ pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Du
     let worker = backstop
         .worker()
         .handle_raw(QUEUE, handler)
-        .queue(QUEUE, served(Done::Kept))
+        .queue(QUEUE, served(DoneJobRetention::Kept))
         .start()?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut times = Vec::with_capacity(samples);

@@ -1,13 +1,13 @@
 //! `backstop bench`: what this machine does with a store, beside what a bare loop on the same store
 //! could do.
 
+mod bench_store;
 mod figures;
 mod fill;
-mod held;
+mod held_snapshot;
 mod http;
 mod measure;
 mod pages;
-mod place;
 mod raw;
 mod report;
 mod round;
@@ -16,19 +16,19 @@ mod streams;
 mod tables;
 
 use anyhow::{Context, Result};
-use backstop::{Address, Backstop, Durability, Span};
+use backstop::{Backstop, Durability, Span, StoreAddress};
+use bench_store::BenchStore;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use place::Place;
-use report::Report;
+use report::StoreBenchReport;
 use std::time::Duration;
 
 /// What to measure.
 #[derive(Args, Debug, Clone)]
 pub struct BenchArgs {
     /// What to measure.
-    #[arg(value_enum, default_value_t = Subject::Jobs)]
-    pub subject: Subject,
+    #[arg(value_enum, default_value_t = BenchSubject::Jobs)]
+    pub subject: BenchSubject,
     /// Jobs pushed and drained in each measurement; of pages, jobs that are in the store [default:
     /// 200000, of pages 5000000]
     #[arg(long)]
@@ -74,7 +74,7 @@ pub struct BenchArgs {
 
 /// What to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Subject {
+pub enum BenchSubject {
     /// Jobs: push, claim, run, settle
     Jobs,
     /// Ordered streams, beside jobs
@@ -91,7 +91,7 @@ pub enum Subject {
     Pages,
 }
 
-impl Subject {
+impl BenchSubject {
     /// Whether it is measured in the store that was named; the others make one of their own.
     pub const fn is_about_the_store(self) -> bool {
         matches!(self, Self::Jobs | Self::Streams | Self::Pages)
@@ -101,7 +101,7 @@ impl Subject {
 impl BenchArgs {
     /// How many jobs are measured with.
     fn jobs(&self) -> usize {
-        self.jobs.unwrap_or(if self.subject == Subject::Pages {
+        self.jobs.unwrap_or(if self.subject == BenchSubject::Pages {
             5_000_000
         } else {
             200_000
@@ -139,14 +139,14 @@ impl BenchArgs {
 }
 
 /// What was measured, in words or in JSON.
-pub struct Measured {
+pub struct BenchOutcome {
     /// What is to be told.
     pub report: String,
     /// Whether it falls short of what is promised; that is not measured of everything.
     pub falls_short: bool,
 }
 
-impl From<String> for Measured {
+impl From<String> for BenchOutcome {
     fn from(report: String) -> Self {
         Self {
             report,
@@ -159,10 +159,10 @@ impl From<String> for Measured {
 /// current folder if there is none.
 pub async fn run(
     args: &BenchArgs,
-    named: Option<&Address>,
+    named: Option<&StoreAddress>,
     durability: Durability,
     json: bool,
-) -> Result<Measured> {
+) -> Result<BenchOutcome> {
     let args = args.sized();
     let bar = spinner();
     let measured = measure(&args, named, durability, json, &bar).await;
@@ -172,13 +172,13 @@ pub async fn run(
 
 async fn measure(
     args: &BenchArgs,
-    named: Option<&Address>,
+    named: Option<&StoreAddress>,
     durability: Durability,
     json: bool,
     bar: &ProgressBar,
-) -> Result<Measured> {
+) -> Result<BenchOutcome> {
     Ok(match args.subject {
-        Subject::Tables => {
+        BenchSubject::Tables => {
             let figures = tables::measure(args, bar).await?;
             if json {
                 figures.json()?
@@ -187,19 +187,19 @@ async fn measure(
             }
             .into()
         }
-        Subject::Http => {
+        BenchSubject::Http => {
             let figures = http::measure(args, bar).await?;
             let report = if json {
                 figures.json()?
             } else {
                 figures.text()
             };
-            Measured {
+            BenchOutcome {
                 report,
                 falls_short: !args.quick && figures.falls_short(),
             }
         }
-        Subject::Jobs | Subject::Streams | Subject::Pages => {
+        BenchSubject::Jobs | BenchSubject::Streams | BenchSubject::Pages => {
             measure_store(args, named, durability, json, bar).await?
         }
     })
@@ -207,15 +207,15 @@ async fn measure(
 
 async fn measure_store(
     args: &BenchArgs,
-    named: Option<&Address>,
+    named: Option<&StoreAddress>,
     durability: Durability,
     json: bool,
     bar: &ProgressBar,
-) -> Result<Measured> {
-    let place = Place::choose(named)?;
+) -> Result<BenchOutcome> {
+    let place = BenchStore::choose(named)?;
     let backstop = Backstop::open_with(place.measured().as_written(), durability).await?;
     let measured = match args.subject {
-        Subject::Streams => {
+        BenchSubject::Streams => {
             let store = place.kind().word();
             let figures = streams::measure(&backstop, args, bar).await;
             let report = figures.and_then(|figures| {
@@ -225,15 +225,15 @@ async fn measure_store(
                     Ok(figures.text(store))
                 }
             });
-            report.map(Measured::from)
+            report.map(BenchOutcome::from)
         }
-        Subject::Pages => {
+        BenchSubject::Pages => {
             pages::measure(&place, &backstop, durability, args, bar)
                 .await
                 .and_then(|figures| {
                     // A few seconds show that it runs, and nothing else.
                     let falls_short = !args.quick && figures.falls_short();
-                    Ok(Measured {
+                    Ok(BenchOutcome {
                         report: if json {
                             figures.json()?
                         } else {
@@ -243,12 +243,15 @@ async fn measure_store(
                     })
                 })
         }
-        Subject::Jobs | Subject::Http | Subject::Tables => {
+        BenchSubject::Jobs | BenchSubject::Http | BenchSubject::Tables => {
             let report = measure_all(&place, &backstop, durability, args, bar).await;
             report.and_then(|report| {
-                let falls_short =
-                    !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
-                Ok(Measured {
+                let falls_short = !args.quick
+                    && report
+                        .held
+                        .as_ref()
+                        .is_some_and(held_snapshot::HeldSnapshotBench::falls_short);
+                Ok(BenchOutcome {
                     report: if json { report.json()? } else { report.text() },
                     falls_short,
                 })
@@ -263,12 +266,12 @@ async fn measure_store(
 }
 
 async fn measure_all<'a>(
-    place: &Place,
+    place: &BenchStore,
     backstop: &Backstop,
     durability: Durability,
     args: &'a BenchArgs,
     bar: &ProgressBar,
-) -> Result<Report<'a>> {
+) -> Result<StoreBenchReport<'a>> {
     let promise = backstop.store().examine().await?.promise;
     bar.set_message("raw limit of the store, without backstop");
     let raw = raw::measure(place, durability, args)
@@ -276,7 +279,7 @@ async fn measure_all<'a>(
         .context("the raw limit could not be measured")?;
     let mut rounds = vec![round::measure(place, backstop, args, 0, bar).await?];
     let held = if args.held_snapshot || args.held_for.is_some() {
-        Some(held::measure(backstop, place.named(), args, bar).await?)
+        Some(held_snapshot::measure(backstop, place.named(), args, bar).await?)
     } else {
         None
     };
@@ -285,7 +288,7 @@ async fn measure_all<'a>(
         fill::fill(backstop, args.present, bar).await?;
         rounds.push(round::measure(place, backstop, args, args.present, bar).await?);
     }
-    Ok(Report {
+    Ok(StoreBenchReport {
         kind: place.kind(),
         durability,
         promise,

@@ -2,19 +2,19 @@
 //! what somebody who looks costs those who work.
 
 mod addresses;
-mod ground;
+mod fixture;
 
 use super::BenchArgs;
-use super::figures::{Rate, median_time};
-use super::http::{Client, config, library_push, library_work, rounds, serve};
-use super::place::Place;
-use addresses::Address;
+use super::bench_store::BenchStore;
+use super::figures::{BenchRate, median_time};
+use super::http::{BenchClient, config, library_push, library_work, rounds, serve};
+use addresses::PageAddress;
 use anyhow::{Context, Result, anyhow};
 use backstop::core::limits::PROMOTE_MAX;
-use backstop::{Backstop, Durability, StoreKind, Timing};
+use backstop::{Backstop, Durability, StoreKind, WorkerTiming};
 use backstop_server::App;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use ground::Ground;
+use fixture::PageFixture;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::json;
@@ -40,20 +40,20 @@ const CYCLE_JOBS: usize = 500_000;
 
 /// What was measured.
 #[derive(Debug, Serialize)]
-pub(super) struct Pages {
+pub(super) struct PagesBench {
     #[serde(skip)]
     store: StoreKind,
     jobs: usize,
     dead: usize,
     fill_seconds: f64,
     #[serde(rename = "pages")]
-    timed: Vec<Timed>,
-    claims: Claims,
+    timed: Vec<PageTiming>,
+    claims: ClaimRates,
 }
 
 /// How long an address takes.
 #[derive(Debug, Serialize)]
-struct Timed {
+struct PageTiming {
     address: String,
     first_ms: f64,
     median_ms: f64,
@@ -63,18 +63,18 @@ struct Timed {
 
 /// Jobs claimed and ended, alone and beside others who look.
 #[derive(Debug, Serialize)]
-struct Claims {
-    alone: Rate,
+struct ClaimRates {
+    alone: BenchRate,
     /// Pages that are open, the slowest ones first.
-    open: Beside,
+    open: LoadedClaimRate,
     /// Somebody who reloads, one page after the other and all of them.
-    reloading: Beside,
+    reloading: LoadedClaimRate,
 }
 
 /// Jobs claimed and ended beside somebody who looks.
 #[derive(Debug, Serialize)]
-struct Beside {
-    rate: Rate,
+struct LoadedClaimRate {
+    rate: BenchRate,
     ratio: f64,
     /// Pages that were shown meanwhile.
     shown: usize,
@@ -83,14 +83,14 @@ struct Beside {
 /// Fills a store that is gone afterwards, goes through all addresses, and then works beside
 /// somebody who does.
 pub(super) async fn measure(
-    place: &Place,
+    place: &BenchStore,
     filled: &Backstop,
     durability: Durability,
     args: &BenchArgs,
     bar: &ProgressBar,
-) -> Result<Pages> {
+) -> Result<PagesBench> {
     let filling = Instant::now();
-    let ground = Ground::fill(filled, place.folder(), args, bar).await?;
+    let ground = PageFixture::fill(filled, place.folder(), args, bar).await?;
     let fill_seconds = filling.elapsed().as_secs_f64();
     keep_house(filled).await?;
     place.calm().await?;
@@ -106,8 +106,8 @@ pub(super) async fn measure(
     let timed = time_all(&ground, serving.address(), bar).await?;
     let claims = claims(&backstop, serving.address(), &timed, args, bar).await?;
     serving.stop();
-    serving.ended().await;
-    Ok(Pages {
+    serving.wait_until_ended().await;
+    Ok(PagesBench {
         store: place.kind(),
         jobs: args.jobs(),
         dead: args.dead,
@@ -129,8 +129,12 @@ async fn keep_house(backstop: &Backstop) -> Result<()> {
 }
 
 /// Asks for each address, and for the page behind its first where there is one.
-async fn time_all(ground: &Ground, server: SocketAddr, bar: &ProgressBar) -> Result<Vec<Timed>> {
-    let mut client = Client::connect(server).await?;
+async fn time_all(
+    ground: &PageFixture,
+    server: SocketAddr,
+    bar: &ProgressBar,
+) -> Result<Vec<PageTiming>> {
+    let mut client = BenchClient::connect(server).await?;
     let mut timed = Vec::new();
     for address in addresses::all(ground)? {
         bar.set_message(format!("asking for {address}"));
@@ -142,23 +146,27 @@ async fn time_all(ground: &Ground, server: SocketAddr, bar: &ProgressBar) -> Res
     Ok(timed)
 }
 
-async fn time(client: &mut Client, address: &Address, timed: &mut Vec<Timed>) -> Result<String> {
+async fn time(
+    client: &mut BenchClient,
+    address: &PageAddress,
+    timed: &mut Vec<PageTiming>,
+) -> Result<String> {
     let (mut first, mut again, mut body) =
         (Duration::ZERO, Vec::with_capacity(AGAIN), String::new());
     for nth in 0..=AGAIN {
-        let asked = Instant::now();
+        let started = Instant::now();
         body = client
             .get(address.as_str())
             .await
             .with_context(|| format!("asking for {address}"))?;
         match nth {
-            0 => first = asked.elapsed(),
-            _ => again.push(asked.elapsed()),
+            0 => first = started.elapsed(),
+            _ => again.push(started.elapsed()),
         }
     }
     let median = median_time(again);
     let ms = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
-    timed.push(Timed {
+    timed.push(PageTiming {
         address: address.to_string(),
         first_ms: ms(first),
         median_ms: ms(median),
@@ -172,22 +180,22 @@ async fn time(client: &mut Client, address: &Address, timed: &mut Vec<Timed>) ->
 async fn claims(
     backstop: &Backstop,
     server: SocketAddr,
-    timed: &[Timed],
+    timed: &[PageTiming],
     args: &BenchArgs,
     bar: &ProgressBar,
-) -> Result<Claims> {
+) -> Result<ClaimRates> {
     let rounds = rounds(CYCLE_JOBS.min(args.jobs()));
-    let pages: Vec<&Timed> = timed
+    let pages: Vec<&PageTiming> = timed
         .iter()
         .filter(|page| !page.address.starts_with("/v1/"))
         .collect();
     let mut slowest = pages.clone();
     slowest.sort_by(|a, b| b.median_ms.total_cmp(&a.median_ms));
     let addresses =
-        |pages: Vec<&Timed>| pages.into_iter().map(|page| page.address.clone()).collect();
+        |pages: Vec<&PageTiming>| pages.into_iter().map(|page| page.address.clone()).collect();
     let mut alone = Vec::new();
-    let mut open = Looking::new(server, addresses(slowest), LIVE_EVERY);
-    let mut reloading = Looking::new(server, addresses(pages), RELOAD_EVERY);
+    let mut open = PageViewers::new(server, addresses(slowest), LIVE_EVERY);
+    let mut reloading = PageViewers::new(server, addresses(pages), RELOAD_EVERY);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
         // Each comes first, second and last in turn: what one leaves behind, as rows to be
@@ -197,7 +205,7 @@ async fn claims(
             match (repetition + turn) % 3 {
                 0 => {
                     say("claiming beside a page that is open");
-                    open.beside(backstop, rounds).await?;
+                    open.measure_under_load(backstop, rounds).await?;
                 }
                 1 => {
                     say("claiming alone");
@@ -205,13 +213,13 @@ async fn claims(
                 }
                 _ => {
                     say("claiming beside somebody who reloads");
-                    reloading.beside(backstop, rounds).await?;
+                    reloading.measure_under_load(backstop, rounds).await?;
                 }
             }
         }
     }
-    let alone = Rate::median(alone);
-    Ok(Claims {
+    let alone = BenchRate::median(alone);
+    Ok(ClaimRates {
         alone,
         open: open.come_to(alone),
         reloading: reloading.come_to(alone),
@@ -219,15 +227,15 @@ async fn claims(
 }
 
 /// Somebody who looks, one page after the other.
-struct Looking {
+struct PageViewers {
     server: SocketAddr,
     pages: Vec<String>,
     every: Duration,
-    rates: Vec<Rate>,
+    rates: Vec<BenchRate>,
     shown: usize,
 }
 
-impl Looking {
+impl PageViewers {
     fn new(server: SocketAddr, pages: Vec<String>, every: Duration) -> Self {
         Self {
             server,
@@ -239,7 +247,7 @@ impl Looking {
     }
 
     /// Claims and ends jobs meanwhile.
-    async fn beside(&mut self, backstop: &Backstop, rounds: usize) -> Result<()> {
+    async fn measure_under_load(&mut self, backstop: &Backstop, rounds: usize) -> Result<()> {
         let stop = CancellationToken::new();
         let looking = tokio::spawn(look(
             self.server,
@@ -255,9 +263,9 @@ impl Looking {
         Ok(())
     }
 
-    fn come_to(self, alone: Rate) -> Beside {
-        let rate = Rate::median(self.rates);
-        Beside {
+    fn come_to(self, alone: BenchRate) -> LoadedClaimRate {
+        let rate = BenchRate::median(self.rates);
+        LoadedClaimRate {
             rate,
             ratio: rate.ratio_to(alone),
             shown: self.shown,
@@ -267,8 +275,8 @@ impl Looking {
 
 /// Claims and ends jobs beside what every worker does as often: without it PostgreSQL's counts
 /// would never be added up meanwhile.
-async fn work_and_keep_house(backstop: &Backstop, rounds: usize) -> Result<Rate> {
-    let mut pace = tokio::time::interval(Timing::default().sweep.into());
+async fn work_and_keep_house(backstop: &Backstop, rounds: usize) -> Result<BenchRate> {
+    let mut pace = tokio::time::interval(WorkerTiming::default().maintenance_interval.into());
     let house = async {
         loop {
             pace.tick().await;
@@ -291,7 +299,7 @@ async fn look(
     every: Duration,
     stop: CancellationToken,
 ) -> Result<usize> {
-    let mut client = Client::connect(server).await?;
+    let mut client = BenchClient::connect(server).await?;
     let mut pace = tokio::time::interval(every);
     for shown in 0.. {
         tokio::select! {
@@ -303,7 +311,7 @@ async fn look(
     Err(anyhow!("there is always a next page"))
 }
 
-impl Pages {
+impl PagesBench {
     /// Whether a page takes too long, or one that is open costs those who work too much.
     pub(super) fn falls_short(&self) -> bool {
         self.claims.open.ratio < SHARE_MIN || self.timed.iter().any(|page| page.is_over)
@@ -335,13 +343,14 @@ impl Pages {
             ]);
         }
         let over = self.timed.iter().filter(|page| page.is_over).count();
-        let Claims {
+        let ClaimRates {
             alone,
             open,
             reloading,
         } = &self.claims;
-        let beside =
-            |beside: &Beside| format!("{} ({:.3})", beside.rate.count_per_second(), beside.ratio);
+        let beside = |beside: &LoadedClaimRate| {
+            format!("{} ({:.3})", beside.rate.count_per_second(), beside.ratio)
+        };
         format!(
             "{table}\n{} with {} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
              Claims and ends: {} a second alone; {} beside a page that is open, each second another of the slowest ({} were shown), and at least {SHARE_MIN} is promised; \

@@ -6,42 +6,42 @@ mod redis;
 mod sqlite;
 
 use super::BenchArgs;
-use super::figures::{Rate, median_time};
-use super::place::Place;
+use super::bench_store::BenchStore;
+use super::figures::{BenchRate, median_time};
 use anyhow::Result;
 use backstop::{Durability, JobId, StoreKind, Time};
 use std::time::Duration;
 
 /// The raw figures.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Raw {
+pub(super) struct RawRates {
     /// Jobs inserted in batches of a thousand.
-    pub(super) bulk: Rate,
+    pub(super) bulk: BenchRate,
     /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes
     /// whoever waits into one commit; on a server each has an insert of its own; on PostgreSQL over
     /// as many connections as backstop's own pool has.
-    pub(super) callers: Rate,
+    pub(super) callers: BenchRate,
     /// The same over one connection, which commits one job after the other; only where there are
     /// connections that commit together.
-    pub(super) lone: Option<Rate>,
+    pub(super) lone: Option<BenchRate>,
     /// The same jobs without anybody who waits, in inserts of as many as there are callers: what
     /// grouping alone could reach. Only where the raw callers are not grouped.
-    pub(super) grouped: Option<Rate>,
+    pub(super) grouped: Option<BenchRate>,
     /// Jobs claimed and completed, a batch at a time.
-    pub(super) cycle: Rate,
+    pub(super) cycle: BenchRate,
     /// The same in the shape of an engine, a task and a message a job; only where the store is in
     /// this process.
-    pub(super) engine: Option<Rate>,
+    pub(super) engine: Option<BenchRate>,
     /// One commit of one job.
     pub(super) commit: Duration,
 }
 
 /// Measures as often as asked for; `None` where there is nothing under backstop to compare with.
 pub(super) async fn measure(
-    place: &Place,
+    place: &BenchStore,
     durability: Durability,
     args: &BenchArgs,
-) -> Result<Option<Raw>> {
+) -> Result<Option<RawRates>> {
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 0..args.repeat {
         repetitions.push(match place.kind() {
@@ -60,13 +60,13 @@ pub(super) async fn measure(
     Ok(Some(median(&repetitions)))
 }
 
-fn median(repetitions: &[Raw]) -> Raw {
-    let rate = |of: fn(&Raw) -> Rate| Rate::median(repetitions.iter().map(of));
-    let some_rate = |of: fn(&Raw) -> Option<Rate>| {
-        let rates: Vec<Rate> = repetitions.iter().filter_map(of).collect();
-        (!rates.is_empty()).then(|| Rate::median(rates))
+fn median(repetitions: &[RawRates]) -> RawRates {
+    let rate = |of: fn(&RawRates) -> BenchRate| BenchRate::median(repetitions.iter().map(of));
+    let some_rate = |of: fn(&RawRates) -> Option<BenchRate>| {
+        let rates: Vec<BenchRate> = repetitions.iter().filter_map(of).collect();
+        (!rates.is_empty()).then(|| BenchRate::median(rates))
     };
-    Raw {
+    RawRates {
         bulk: rate(|raw| raw.bulk),
         callers: rate(|raw| raw.callers),
         lone: some_rate(|raw| raw.lone),

@@ -1,11 +1,11 @@
 //! The figures, for people and for programs.
 
 use super::BenchArgs;
-use super::figures::Rate;
-use super::held::Held;
-use super::raw::Raw;
+use super::figures::BenchRate;
+use super::held_snapshot::HeldSnapshotBench;
+use super::raw::RawRates;
 use super::raw::postgres::CALLERS_CONNECTIONS;
-use super::round::Round;
+use super::round::BenchRound;
 use anyhow::Result;
 use backstop::{Durability, StoreKind};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Everything measured in one run.
-pub(super) struct Report<'a> {
+pub(super) struct StoreBenchReport<'a> {
     pub(super) kind: StoreKind,
     pub(super) durability: Durability,
     /// What the store says of itself: figures mean little without it.
     pub(super) promise: String,
     pub(super) args: &'a BenchArgs,
-    pub(super) raw: Option<Raw>,
-    pub(super) rounds: Vec<Round>,
-    pub(super) held: Option<Held>,
+    pub(super) raw: Option<RawRates>,
+    pub(super) rounds: Vec<BenchRound>,
+    pub(super) held: Option<HeldSnapshotBench>,
 }
 
-impl Report<'_> {
+impl StoreBenchReport<'_> {
     pub(super) fn json(&self) -> Result<String> {
         let raw = self.raw.map(|raw| {
             json!({
@@ -47,7 +47,7 @@ impl Report<'_> {
         Ok(serde_json::to_string_pretty(&report)? + "\n")
     }
 
-    fn round_json(&self, round: &Round) -> Result<Value> {
+    fn round_json(&self, round: &BenchRound) -> Result<Value> {
         let mut value = serde_json::to_value(round)?;
         if let Some(raw) = self.raw {
             value["ratio_to_raw"] = json!({
@@ -156,8 +156,8 @@ impl Report<'_> {
         &self,
         table: &mut Table,
         label: &str,
-        raw: fn(&Raw) -> Option<Rate>,
-        ours: fn(&Round) -> Rate,
+        raw: fn(&RawRates) -> Option<BenchRate>,
+        ours: fn(&BenchRound) -> BenchRate,
     ) {
         let limit = self.raw.as_ref().and_then(raw);
         let mut cells = vec![
@@ -225,7 +225,7 @@ fn right(text: &str) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-fn per_second(rate: Rate) -> String {
+fn per_second(rate: BenchRate) -> String {
     grouped(rate.count_per_second())
 }
 

@@ -1,9 +1,9 @@
 //! One round of measurements of backstop itself, the middle of repetitions.
 
 use super::BenchArgs;
-use super::figures::{Latency, Rate};
-use super::measure::{self, Done};
-use super::place::Place;
+use super::bench_store::BenchStore;
+use super::figures::{BenchLatency, BenchRate};
+use super::measure::{self, DoneJobRetention};
 use anyhow::Result;
 use backstop::Backstop;
 use indicatif::ProgressBar;
@@ -12,36 +12,36 @@ use std::time::Duration;
 
 /// One round of measurements.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Round {
+pub(super) struct BenchRound {
     /// Jobs of other states that were present.
     pub(super) present: usize,
-    pub(super) enqueue_single: Rate,
-    pub(super) enqueue_callers: Rate,
-    pub(super) enqueue_bulk: Rate,
-    pub(super) drain: Rate,
+    pub(super) enqueue_single: BenchRate,
+    pub(super) enqueue_callers: BenchRate,
+    pub(super) enqueue_bulk: BenchRate,
+    pub(super) drain: BenchRate,
     /// The same where done jobs are gone at once, as those of the raw loops are.
-    pub(super) drain_gone: Rate,
-    pub(super) pickup: Latency,
+    pub(super) drain_gone: BenchRate,
+    pub(super) pickup: BenchLatency,
 }
 
 /// One repetition of a round.
-struct Repetition {
-    enqueue_single: Rate,
-    enqueue_callers: Rate,
-    enqueue_bulk: Rate,
-    drain: Rate,
-    drain_gone: Rate,
+struct RoundRepetition {
+    enqueue_single: BenchRate,
+    enqueue_callers: BenchRate,
+    enqueue_bulk: BenchRate,
+    drain: BenchRate,
+    drain_gone: BenchRate,
     pickups: Vec<Duration>,
 }
 
 /// Measures as often as asked for, with `present` other jobs in the store.
 pub(super) async fn measure(
-    place: &Place,
+    place: &BenchStore,
     backstop: &Backstop,
     args: &BenchArgs,
     present: usize,
     bar: &ProgressBar,
-) -> Result<Round> {
+) -> Result<BenchRound> {
     let beside = if present > 0 {
         format!(", {present} other jobs present")
     } else {
@@ -54,15 +54,16 @@ pub(super) async fn measure(
         };
         repetitions.push(repeat(place, backstop, args, &say).await?);
     }
-    let rate = |of: fn(&Repetition) -> Rate| Rate::median(repetitions.iter().map(of));
-    Ok(Round {
+    let rate =
+        |of: fn(&RoundRepetition) -> BenchRate| BenchRate::median(repetitions.iter().map(of));
+    Ok(BenchRound {
         present,
         enqueue_single: rate(|one| one.enqueue_single),
         enqueue_callers: rate(|one| one.enqueue_callers),
         enqueue_bulk: rate(|one| one.enqueue_bulk),
         drain: rate(|one| one.drain),
         drain_gone: rate(|one| one.drain_gone),
-        pickup: Latency::of(
+        pickup: BenchLatency::of(
             repetitions
                 .into_iter()
                 .flat_map(|one| one.pickups)
@@ -72,11 +73,11 @@ pub(super) async fn measure(
 }
 
 async fn repeat(
-    place: &Place,
+    place: &BenchStore,
     backstop: &Backstop,
     args: &BenchArgs,
     say: &(dyn Fn(&str) + Sync),
-) -> Result<Repetition> {
+) -> Result<RoundRepetition> {
     place.calm().await?;
     say("pickup of single jobs");
     let pickups = measure::pickup(backstop, args.samples).await?;
@@ -87,20 +88,27 @@ async fn repeat(
     let grouped = (args.jobs() / 4).max(args.callers);
     let enqueue_callers = measure::callers(backstop, grouped, args.callers).await?;
     let pushed = enqueue_single.count + enqueue_callers.count;
-    measure::drain(backstop, pushed, args.handlers, Done::Kept).await?;
+    measure::drain(backstop, pushed, args.handlers, DoneJobRetention::Kept).await?;
     place.calm().await?;
     say("pushing in batches");
-    let enqueue_bulk = measure::bulk(backstop, args.jobs(), Done::Kept).await?;
+    let enqueue_bulk = measure::bulk(backstop, args.jobs(), DoneJobRetention::Kept).await?;
     place.calm().await?;
     say("draining");
-    let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers, Done::Kept).await?;
+    let drain = measure::drain(
+        backstop,
+        enqueue_bulk.count,
+        args.handlers,
+        DoneJobRetention::Kept,
+    )
+    .await?;
     say("draining, done jobs not kept");
-    let pushed = measure::bulk(backstop, args.jobs(), Done::Gone)
+    let pushed = measure::bulk(backstop, args.jobs(), DoneJobRetention::Gone)
         .await?
         .count;
     place.calm().await?;
-    let drain_gone = measure::drain(backstop, pushed, args.handlers, Done::Gone).await?;
-    Ok(Repetition {
+    let drain_gone =
+        measure::drain(backstop, pushed, args.handlers, DoneJobRetention::Gone).await?;
+    Ok(RoundRepetition {
         enqueue_single,
         enqueue_callers,
         enqueue_bulk,

@@ -5,4 +5,4 @@ mod postgres;
 mod redis;
 
 pub(super) use postgres::{connect, drop_schema};
-pub(super) use redis::{Unlinked, Wire, rewritten, unlink_all, wire};
+pub(super) use redis::{BenchRedisConnection, UnlinkResult, connect_redis, rewritten, unlink_all};

@@ -2,11 +2,11 @@
 //! same store does with jobs.
 
 use super::BenchArgs;
-use super::figures::Rate;
-use super::measure::{self, Done};
+use super::figures::BenchRate;
+use super::measure::{self, DoneJobRetention};
 use anyhow::{Result, ensure};
-use backstop::streams::{Became, Event, Record, RunningStream, StreamSettings};
-use backstop::{Backstop, Fail, Payload, StreamKey};
+use backstop::streams::{Record, RecordOutcome, RunningStream, StreamEvent, StreamSettings};
+use backstop::{Backstop, Payload, RunError, StreamKey};
 use comfy_table::{Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -24,12 +24,12 @@ const LATE_EVERY: usize = 10;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Streams {
+pub(super) struct StreamsBench {
     /// Jobs of the same store, for comparison.
-    drain: Rate,
-    in_order: Rate,
-    out_of_order: Rate,
-    many_keys: Rate,
+    drain: BenchRate,
+    in_order: BenchRate,
+    out_of_order: BenchRate,
+    many_keys: BenchRate,
 }
 
 /// Measures jobs and records in one run.
@@ -37,25 +37,32 @@ pub(super) async fn measure(
     backstop: &Backstop,
     args: &BenchArgs,
     bar: &ProgressBar,
-) -> Result<Streams> {
+) -> Result<StreamsBench> {
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
         say("draining jobs");
-        let pushed = measure::bulk(backstop, args.jobs(), Done::Kept).await?;
-        let drain = measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?;
+        let pushed = measure::bulk(backstop, args.jobs(), DoneJobRetention::Kept).await?;
+        let drain = measure::drain(
+            backstop,
+            pushed.count,
+            args.handlers,
+            DoneJobRetention::Kept,
+        )
+        .await?;
         say("records in order, 1,000 keys");
         let in_order = run(
             backstop,
             &format!("in-order-{repetition}"),
             FEW_KEYS,
             args.jobs(),
-            Order::Kept,
+            ArrivalOrder::Kept,
         )
         .await?;
         say("records, 10 % out of order, 1,000 keys");
         let name = format!("out-of-order-{repetition}");
-        let out_of_order = run(backstop, &name, FEW_KEYS, args.jobs(), Order::Broken).await?;
+        let out_of_order =
+            run(backstop, &name, FEW_KEYS, args.jobs(), ArrivalOrder::Broken).await?;
         say("records in order, 100,000 keys");
         let many = if args.quick { FEW_KEYS * 5 } else { MANY_KEYS };
         let many_keys = run(
@@ -63,18 +70,18 @@ pub(super) async fn measure(
             &format!("many-keys-{repetition}"),
             many,
             args.jobs(),
-            Order::Kept,
+            ArrivalOrder::Kept,
         )
         .await?;
-        repetitions.push(Streams {
+        repetitions.push(StreamsBench {
             drain,
             in_order,
             out_of_order,
             many_keys,
         });
     }
-    let rate = |of: fn(&Streams) -> Rate| Rate::median(repetitions.iter().map(of));
-    Ok(Streams {
+    let rate = |of: fn(&StreamsBench) -> BenchRate| BenchRate::median(repetitions.iter().map(of));
+    Ok(StreamsBench {
         drain: rate(|one| one.drain),
         in_order: rate(|one| one.in_order),
         out_of_order: rate(|one| one.out_of_order),
@@ -84,7 +91,7 @@ pub(super) async fn measure(
 
 /// How records arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ArrivalOrder {
     Kept,
     /// Of every tenth key, each second record comes before the first.
     Broken,
@@ -96,14 +103,14 @@ async fn run(
     name: &str,
     keys: usize,
     count: usize,
-    order: Order,
-) -> Result<Rate> {
+    order: ArrivalOrder,
+) -> Result<BenchRate> {
     let stream = backstop.stream(name)?;
     let settings = StreamSettings {
         concurrency: BATCH * LANES,
         ..StreamSettings::default()
     };
-    let running = stream.serve(settings, |_: Event| async { Ok::<(), Fail>(()) })?;
+    let running = stream.serve(settings, |_: StreamEvent| async { Ok::<(), RunError>(()) })?;
     let names: Vec<StreamKey> = (0..keys)
         .map(|n| StreamKey::new(&format!("key-{n:06}")))
         .collect::<Result<_, _>>()?;
@@ -111,7 +118,7 @@ async fn run(
     // Every key has its baseline before the clock starts.
     let first = lanes
         .iter()
-        .map(|lane| bring(&running, lane, 0, 1, Order::Kept));
+        .map(|lane| bring(&running, lane, 0, 1, ArrivalOrder::Kept));
     futures_util::future::try_join_all(first).await?;
     let rounds = count.div_ceil(keys).max(1);
     let started = Instant::now();
@@ -119,7 +126,7 @@ async fn run(
         .iter()
         .map(|lane| bring(&running, lane, 1, rounds, order));
     futures_util::future::try_join_all(all).await?;
-    let rate = Rate::of(rounds * keys, started.elapsed());
+    let rate = BenchRate::of(rounds * keys, started.elapsed());
     let status = stream.status().await?;
     ensure!(
         status.is_some_and(|status| status.records == 0),
@@ -135,19 +142,20 @@ async fn bring(
     lane: &[StreamKey],
     first: usize,
     rounds: usize,
-    order: Order,
+    order: ArrivalOrder,
 ) -> Result<()> {
     for round in first..first + rounds {
         for (at, keys) in lane.chunks(BATCH).enumerate() {
             let records = keys.iter().enumerate().map(|(n, key)| {
-                let swapped = order == Order::Broken && (at * BATCH + n).is_multiple_of(LATE_EVERY);
+                let swapped =
+                    order == ArrivalOrder::Broken && (at * BATCH + n).is_multiple_of(LATE_EVERY);
                 record(key, position(round, first, rounds, swapped))
             });
             let became = running.handle(records.collect::<Result<_>>()?).await?;
             ensure!(
                 became
                     .iter()
-                    .all(|became| matches!(became, Became::Handled | Became::Held)),
+                    .all(|became| matches!(became, RecordOutcome::Handled | RecordOutcome::Held)),
                 "a record was neither handled nor held"
             );
         }
@@ -168,7 +176,7 @@ fn position(round: usize, first: usize, rounds: usize, swapped: bool) -> usize {
 
 /// A record of a hundred bytes.
 pub(super) fn record(key: &StreamKey, position: usize) -> Result<Record> {
-    let payload = Payload::stored(measure::payload(position));
+    let payload = Payload::from_stored(measure::payload(position));
     Ok(Record {
         key: key.clone(),
         position: i64::try_from(position)?,
@@ -178,7 +186,7 @@ pub(super) fn record(key: &StreamKey, position: usize) -> Result<Record> {
     })
 }
 
-impl Streams {
+impl StreamsBench {
     pub(super) fn json(&self, store: &str) -> Result<String> {
         let report = json!({
             "store": store,
@@ -194,9 +202,10 @@ impl Streams {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
         table.set_header([store, "a second", "beside"]);
-        let share =
-            |rate: Rate, other: Rate, of: &str| format!("{:.2} of {of}", rate.ratio_to(other));
-        let mut row = |what: &str, rate: Rate, beside: String| {
+        let share = |rate: BenchRate, other: BenchRate, of: &str| {
+            format!("{:.2} of {of}", rate.ratio_to(other))
+        };
+        let mut row = |what: &str, rate: BenchRate, beside: String| {
             table.add_row([what.to_owned(), rate.count_per_second().to_string(), beside]);
         };
         row("jobs, full cycle", self.drain, String::new());

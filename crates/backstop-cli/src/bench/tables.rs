@@ -5,17 +5,17 @@
 //! Both strategies look at the same rows. By age those are due that came in on the last day: all
 //! others have hours to go until their band ticks.
 
-mod ground;
+mod fixture;
 
 use super::BenchArgs;
-use super::figures::{Latency, Rate};
+use super::figures::{BenchLatency, BenchRate};
 use super::report::grouped;
 use anyhow::{Result, ensure};
 use backstop::core::limits::TABLE_STATEMENT_MAX;
-use backstop::tables::{Adopted, Table, TableError};
+use backstop::tables::{AdoptedTable, Table, TableError};
 use backstop::{Backstop, RetryPolicy, Span, Time};
 use comfy_table::{Cell, CellAlignment, Table as Drawn, presets};
-use ground::Ground;
+use fixture::TableFixture;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -31,16 +31,16 @@ const NOON_S: i64 = 1_772_366_400;
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Tables {
+pub(super) struct TablesBench {
     database: &'static str,
     rows: usize,
     due: usize,
-    fill: Rate,
+    fill: BenchRate,
     /// The look at every open row that a worker takes once an hour.
     survey_seconds: f64,
     #[serde(flatten)]
-    by_failures: Looks,
-    by_age: Looks,
+    by_failures: DueScanTimes,
+    by_age: DueScanTimes,
     indexes_seconds: f64,
     indexes: Vec<String>,
 }
@@ -48,38 +48,38 @@ pub(super) struct Tables {
 /// How long it takes to find what is due, from connecting to the last key; `None` if the database
 /// was stopped at the time limit of a statement.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Looks {
-    without_indexes: Option<Latency>,
-    with_indexes: Option<Latency>,
+struct DueScanTimes {
+    without_indexes: Option<BenchLatency>,
+    with_indexes: Option<BenchLatency>,
     /// With the indexes: connecting, the catalogue, and how the dates are written.
-    opening: Option<Latency>,
+    opening: Option<BenchLatency>,
     /// With the indexes: the rest.
-    selecting: Option<Latency>,
+    selecting: Option<BenchLatency>,
 }
 
 /// The same of one state of the table.
 #[derive(Clone, Copy)]
-struct Times {
-    whole: Latency,
-    opening: Latency,
-    selecting: Latency,
+struct DueScanParts {
+    whole: BenchLatency,
+    opening: BenchLatency,
+    selecting: BenchLatency,
 }
 
 /// The table by one strategy, and when it is looked at.
-struct Strategy {
-    adopted: Adopted,
+struct StrategyRun {
+    adopted: AdoptedTable,
     at: Time,
 }
 
 /// Measures in a table of its own, which is gone afterwards.
-pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Tables> {
+pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<TablesBench> {
     ensure!(
         args.rows >= 2 * DUE,
         "--rows must be at least {}, for {} of them are due",
         2 * DUE,
         grouped(DUE)
     );
-    let mut ground = Ground::open(args.url.as_deref()).await?;
+    let mut ground = TableFixture::open(args.url.as_deref()).await?;
     let measured = measure_on(&mut ground, args.rows, bar).await;
     bar.set_message("cleaning up");
     let dropped = ground.drop_table().await;
@@ -88,7 +88,11 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Table
     Ok(measured)
 }
 
-async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Result<Tables> {
+async fn measure_on(
+    ground: &mut TableFixture,
+    rows: usize,
+    bar: &ProgressBar,
+) -> Result<TablesBench> {
     let began = Instant::now();
     ground
         .fill(rows, DUE, |done| {
@@ -99,7 +103,7 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
             ));
         })
         .await?;
-    let fill = Rate::of(rows, began.elapsed());
+    let fill = BenchRate::of(rows, began.elapsed());
     // Nothing is claimed: what a store would keep is of no weight here.
     let backstop = Backstop::open("memory:").await?;
     let [by_failures, by_age] = strategies(&backstop, ground).await?;
@@ -122,9 +126,9 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
     let indexes_seconds = began.elapsed().as_secs_f64();
     bar.set_message("finding what is due, with the suggested indexes");
     let with = [by_failures.looks().await?, by_age.looks().await?];
-    let [by_failures, by_age] = [0, 1].map(|at| Looks::new(without[at], with[at]));
+    let [by_failures, by_age] = [0, 1].map(|at| DueScanTimes::new(without[at], with[at]));
     let (database, due) = (checked.database, DUE);
-    Ok(Tables {
+    Ok(TablesBench {
         database,
         rows,
         due,
@@ -138,27 +142,27 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
 }
 
 /// Fibonacci at noon; and by age five minutes later, when the youngest rows are due and no others.
-async fn strategies(backstop: &Backstop, ground: &Ground) -> Result<[Strategy; 2]> {
+async fn strategies(backstop: &Backstop, ground: &TableFixture) -> Result<[StrategyRun; 2]> {
     let table =
         |name| anyhow::Ok(Table::new(name, ground.url(), ground.table())?.max_records(DUE)?);
     let noon = Time::from_millis(NOON_S * 1_000);
-    let by_failures = Strategy {
-        adopted: backstop.adopted(&table("bench")?),
+    let by_failures = StrategyRun {
+        adopted: backstop.adopted_table(&table("bench")?),
         at: noon,
     };
     let policy = RetryPolicy::from_json(br#"{"kind":"progressive"}"#)?;
     let table = table("bench_by_age")?.strategy(&policy, None)?;
-    let by_age = Strategy {
-        adopted: backstop.adopted(&table),
+    let by_age = StrategyRun {
+        adopted: backstop.adopted_table(&table),
         at: noon.after(Span::minutes(5)),
     };
     by_age.adopted.skip_to(noon).await?;
     Ok([by_failures, by_age])
 }
 
-impl Strategy {
+impl StrategyRun {
     /// How long a look takes; `None` if one takes longer than a statement may.
-    async fn looks(&self) -> Result<Option<Times>> {
+    async fn looks(&self) -> Result<Option<DueScanParts>> {
         let (mut whole, mut opening, mut selecting) = (Vec::new(), Vec::new(), Vec::new());
         while whole.len() < LOOKS && whole.iter().sum::<Duration>() < LOOKS_TIME {
             // Where none is wanted, nothing is asked of the rows.
@@ -178,8 +182,8 @@ impl Strategy {
             opening.push(opened);
             selecting.push(began.elapsed().saturating_sub(opened));
         }
-        let [whole, opening, selecting] = [whole, opening, selecting].map(Latency::of);
-        Ok(Some(Times {
+        let [whole, opening, selecting] = [whole, opening, selecting].map(BenchLatency::of);
+        Ok(Some(DueScanParts {
             whole,
             opening,
             selecting,
@@ -187,8 +191,8 @@ impl Strategy {
     }
 }
 
-impl Looks {
-    fn new(without: Option<Times>, with: Option<Times>) -> Self {
+impl DueScanTimes {
+    fn new(without: Option<DueScanParts>, with: Option<DueScanParts>) -> Self {
         Self {
             without_indexes: without.map(|times| times.whole),
             with_indexes: with.map(|times| times.whole),
@@ -198,7 +202,7 @@ impl Looks {
     }
 }
 
-impl Tables {
+impl TablesBench {
     pub(super) fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
@@ -214,8 +218,8 @@ impl Tables {
             grouped(self.rows)
         );
         drawn.set_header([Cell::new(what), right("p50"), right("p99")]);
-        let mut row = |what: &str, latency: Option<Latency>| {
-            let time = |of: fn(&Latency) -> f64| match &latency {
+        let mut row = |what: &str, latency: Option<BenchLatency>| {
+            let time = |of: fn(&BenchLatency) -> f64| match &latency {
                 Some(latency) => format!("{:.1} ms", of(latency)),
                 None => format!("over {TABLE_STATEMENT_MAX}"),
             };

@@ -1,7 +1,7 @@
 //! `backstop alerts`: rules and a board for what `/metrics` tells.
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop_server::alerts;
 use clap::Args;
 
@@ -27,12 +27,12 @@ pub(crate) struct AlertsArgs {
 }
 
 /// Writes one of them to stdout.
-pub(crate) fn run(args: &AlertsArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) fn run(args: &AlertsArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let text = if args.grafana {
         alerts::board()
     } else {
         alerts::RULES.to_owned()
     };
     context.output.verbatim(text)?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

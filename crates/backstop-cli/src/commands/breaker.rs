@@ -1,14 +1,16 @@
 //! `backstop breaker`: look at breakers and gates, open and reset them.
 
-use super::because::Because;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use super::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{count, relative};
-use crate::trouble::{Trouble, Verdict};
-use backstop::breakers::{BY_HAND, GuardName, GuardStatus};
+use backstop::breakers::{BY_HAND, BreakerInfo, BreakerName};
 use backstop::{Backstop, QueueName, Time};
-use backstop_core::breaker::Phase;
-use backstop_server::wire::breaker::{BreakerShape, BreakersShape, DoneShape, what};
+use backstop_core::breaker::BreakerPhase;
+use backstop_server::wire::breaker::{
+    BreakerDoneShape, BreakerShape, BreakersShape, breaker_or_gate,
+};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
 
@@ -17,7 +19,7 @@ const QUEUES_SHOWN: usize = 20;
 
 /// Look at breakers and gates, open and reset them.
 #[derive(Subcommand, Debug)]
-pub(crate) enum BreakerCommand {
+pub(crate) enum BreakerSubcommand {
     /// All breakers of queues, and gates of kinds that had deaths
     #[command(after_help = "\
 Examples:
@@ -33,54 +35,57 @@ queue and is not charged an attempt.")]
 Examples:
   backstop breaker reset detection_queue
   backstop breaker reset detection_queue/Detect")]
-    Reset(GuardArg),
+    Reset(BreakerNameArgs),
     /// Open a breaker, or shut a gate, on all workers, until it is reset
     #[command(after_help = "\
 Examples:
   backstop breaker open detection_queue --why 'maintenance until noon'
   backstop breaker open detection_queue/Detect")]
-    Open(OpenArgs),
+    Open(BreakerOpenArgs),
 }
 
 /// Which.
 #[derive(Args, Debug)]
-pub(crate) struct GuardArg {
+pub(crate) struct BreakerNameArgs {
     /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
-    name: GuardName,
+    name: BreakerName,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which, and why.
 #[derive(Args, Debug)]
-pub(crate) struct OpenArgs {
+pub(crate) struct BreakerOpenArgs {
     /// QUEUE for a queue's breaker, QUEUE/KIND for the gate of a kind
-    name: GuardName,
+    name: BreakerName,
     /// Why; shown to everybody who asks [default: the reason, or `opened by hand`]
     #[arg(long)]
     why: Option<String>,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl BreakerCommand {
+impl BreakerSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(self, Self::List)
     }
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &BreakerCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &BreakerSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        BreakerCommand::List => list(context).await,
-        BreakerCommand::Reset(args) => reset(args, context).await,
-        BreakerCommand::Open(args) => open(args, context).await,
+        BreakerSubcommand::List => list(context).await,
+        BreakerSubcommand::Reset(args) => reset(args, context).await,
+        BreakerSubcommand::Open(args) => open(args, context).await,
     }
 }
 
-async fn list(context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+async fn list(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let guards = backstop.breakers().list().await?;
     if context.output.is_json() {
         context.output.json(&BreakersShape {
@@ -93,22 +98,22 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     } else {
         context.output.table(&table(&guards, backstop.now()))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// How it stands, in the word that fits it, and what that means: a gate is shut where a breaker is
 /// open, and to be open is good for one of them only.
-pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
+pub(super) fn state_cell(guard: &BreakerInfo) -> (String, CellTone) {
     let (meaning, tone) = match guard.status.state {
-        Phase::Closed => ("jobs run", Tone::Good),
-        Phase::HalfOpen => ("a few jobs run", Tone::Warning),
-        Phase::Open => ("jobs wait", Tone::Bad),
+        BreakerPhase::Closed => ("jobs run", CellTone::Good),
+        BreakerPhase::HalfOpen => ("a few jobs run", CellTone::Warning),
+        BreakerPhase::Open => ("jobs wait", CellTone::Bad),
     };
     (format!("{}: {meaning}", guard.word()), tone)
 }
 
-fn table(guards: &[GuardStatus], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(guards: &[BreakerInfo], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "NAME",
         "WHAT",
         "STATE",
@@ -119,12 +124,12 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
     ]);
     for guard in guards {
         let status = &guard.status;
-        let plain = |text: String| (text, Tone::Plain);
+        let plain = |text: String| (text, CellTone::Plain);
         let last = status.events.last();
-        table.toned([
+        table.styled_row([
             plain(guard.name.to_string()),
-            plain(what(&guard.name).to_owned()),
-            standing(guard),
+            plain(breaker_or_gate(&guard.name).to_owned()),
+            state_cell(guard),
             plain(count(u64::from(status.failure_count))),
             plain(guard.deaths.map(count).unwrap_or_default()),
             plain(
@@ -142,23 +147,23 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
     table
 }
 
-async fn reset(args: &GuardArg, context: &Context) -> Result<Verdict, Trouble> {
-    let (backstop, name) = (context.look().await?, &args.name);
-    if !args.because.changes(&backstop).reset(name).await? {
-        return Err(Trouble::new(format!("there is no breaker or gate {name}"))
+async fn reset(args: &BreakerNameArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let (backstop, name) = (context.open_for_reading().await?, &args.name);
+    if !args.reason.changes(&backstop).reset(name).await? {
+        return Err(CliError::new(format!("there is no breaker or gate {name}"))
             .advise("backstop breaker list"));
     }
-    tell(name, "reset", context)
+    print_change(name, "reset", context)
 }
 
-async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
+async fn open(args: &BreakerOpenArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open().await?;
     refuse_unknown(&args.name, &backstop, context).await?;
-    let changes = args.because.changes(&backstop);
+    let changes = args.reason.changes(&backstop);
     let why = args.why.as_deref().or(changes.reason()).unwrap_or(BY_HAND);
     changes.open(&args.name, why).await?;
-    let word = args.name.word(Phase::Open);
-    tell(
+    let word = args.name.word(BreakerPhase::Open);
+    print_change(
         &args.name,
         &format!("{word} until it is reset; workers see it within a second"),
         context,
@@ -168,10 +173,10 @@ async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
 /// Refuses the guard of a queue that nobody has heard of: a typing error would keep nothing back.
 /// Where there are no queues at all, it may be one that is to come.
 async fn refuse_unknown(
-    name: &GuardName,
+    name: &BreakerName,
     backstop: &Backstop,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let queues = backstop.store().queues(backstop.now()).await?;
     let mut known: BTreeSet<QueueName> = queues.into_iter().map(|queue| queue.name).collect();
     known.extend(context.config.queues.keys().cloned());
@@ -201,17 +206,21 @@ async fn refuse_unknown(
         name.queue(),
         some.join(", ")
     );
-    Err(Trouble::new(cause).advise("backstop queue list"))
+    Err(CliError::new(cause).advise("backstop queue list"))
 }
 
-fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {
+fn print_change(
+    name: &BreakerName,
+    done: &str,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
-        context.output.json(&DoneShape {
+        context.output.json(&BreakerDoneShape {
             done,
             name: name.to_string(),
         })?;
     } else {
         context.output.line(format!("{name}: {done}"))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

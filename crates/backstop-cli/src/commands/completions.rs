@@ -1,8 +1,8 @@
 //! `backstop completions`: what a shell needs to complete our commands.
 
 use crate::args::Cli;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -19,10 +19,10 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Writes the completions to stdout.
-pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) fn run(args: &CompletionsArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     // Generated into memory first: the generator panics on a pipe that closes early.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "backstop", &mut script);
     context.output.verbatim(String::from_utf8_lossy(&script))?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

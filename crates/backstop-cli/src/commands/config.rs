@@ -1,11 +1,11 @@
 //! `backstop config`: the configuration, as it would be used.
 
-use crate::context::Context;
-use crate::crew::Crew;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::counted;
-use crate::trouble::{Trouble, Verdict};
+use crate::services::ConfiguredServices;
 use backstop::config::{HandlerConfig, line_of};
-use backstop::{Address, Backstop};
+use backstop::{Backstop, StoreAddress};
 use backstop_server::serve::{check_certificate, check_encrypted};
 use clap::Subcommand;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// The configuration.
 #[derive(Subcommand, Debug)]
-pub(crate) enum ConfigCommand {
+pub(crate) enum ConfigSubcommand {
     /// Whether it can be used: every key, the store's address, every handler, schedule, sweep and
     /// table, the certificate
     #[command(after_help = "\
@@ -29,15 +29,18 @@ Exits 2 if the file itself, or one that it names, cannot be read.")]
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &ConfigCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &ConfigSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        ConfigCommand::Check => check(context).await,
+        ConfigSubcommand::Check => check(context).await,
     }
 }
 
 /// What the file describes well, and could not be used here.
 #[derive(Serialize)]
-struct Flaw {
+struct ConfigProblem {
     file: String,
     key: String,
     line: Option<usize>,
@@ -46,13 +49,13 @@ struct Flaw {
 
 /// What could not be used: the store, the address that is listened on, handlers whose program is
 /// not there.
-fn problems(context: &Context) -> Vec<Flaw> {
+fn problems(context: &CliContext) -> Vec<ConfigProblem> {
     let path = context.file().unwrap_or_default();
     let (file, text) = (
         path.display().to_string(),
         std::fs::read_to_string(&path).unwrap_or_default(),
     );
-    let problem = |keys: &[&str], problem: String| Flaw {
+    let problem = |keys: &[&str], problem: String| ConfigProblem {
         file: file.clone(),
         key: keys.join("."),
         line: line_of(&text, keys),
@@ -80,14 +83,17 @@ fn problems(context: &Context) -> Vec<Flaw> {
     problems
 }
 
-fn tell(problems: &[Flaw], context: &Context) -> Result<Verdict, Trouble> {
+fn print_problems(
+    problems: &[ConfigProblem],
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
         context
             .output
             .json(&json!({ "valid": false, "problems": problems }))?;
-        return Ok(Verdict::FallsShort);
+        return Ok(ExitStatus::Failure);
     }
-    for Flaw {
+    for ConfigProblem {
         file,
         key,
         line,
@@ -101,25 +107,26 @@ fn tell(problems: &[Flaw], context: &Context) -> Result<Verdict, Trouble> {
             .output
             .line(format!("{file}{line}: {key}: {problem}"))?;
     }
-    Ok(Verdict::FallsShort)
+    Ok(ExitStatus::Failure)
 }
 
-async fn check(context: &Context) -> Result<Verdict, Trouble> {
+async fn check(context: &CliContext) -> Result<ExitStatus, CliError> {
     let config = &context.config;
-    check_certificate(&config.server).map_err(Trouble::misuse)?;
+    check_certificate(&config.server).map_err(CliError::misuse)?;
     if config.store.kind().is_none() {
         let form =
             "sqlite:FILE, postgres://…, redis://… or memory:; `backstop --help` shows their forms";
         return Err(
-            Trouble::misuse(format!("{} is not the address of a store", config.store)).advise(form),
+            CliError::misuse(format!("{} is not the address of a store", config.store))
+                .advise(form),
         );
     }
     // What is checked knows no store; it only has to be given one.
-    let nowhere: Backstop = context.open_at(&Address::new("memory:")).await?;
-    Crew::check(&nowhere, config)?;
+    let nowhere: Backstop = context.open_at(&StoreAddress::new("memory:")).await?;
+    ConfiguredServices::check(&nowhere, config)?;
     let problems = problems(context);
     if !problems.is_empty() {
-        return tell(&problems, context);
+        return print_problems(&problems, context);
     }
     let file = context.file().map(|path| path.display().to_string());
     let handled = config
@@ -140,7 +147,7 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
             "schedules": config.schedules.len(),
             "sweeps": config.sweeps.len(),
         }))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     let number = |count: usize, word| counted(count as u64, word);
     let parts = [
@@ -155,5 +162,5 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
     context
         .output
         .line(format!("{file}: can be used; {}", parts.join(", ")))?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

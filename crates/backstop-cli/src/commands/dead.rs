@@ -1,24 +1,24 @@
 //! `backstop dead`: look at what was given up, bring it back, remove it, carry it elsewhere.
 
-mod carry;
 mod change;
+mod export_import;
 mod list;
-mod look;
 mod redrive;
 mod select;
 mod show;
+mod stats;
 
-use super::job::IdArg;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use super::job::JobIdArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop::Backstop;
 use backstop::dead::DeadLetters;
 use clap::Subcommand;
-use select::SelectionArgs;
+use select::DeadSelectionArgs;
 
 /// Look at what was given up, bring it back, remove it, carry it elsewhere.
 #[derive(Subcommand, Debug)]
-pub(crate) enum DeadCommand {
+pub(crate) enum DeadSubcommand {
     /// How many dead letters there are, by queue
     #[command(after_help = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
   backstop dead groups --queue emails --limit 5
   backstop dead list --fingerprint 9f1c2ab03d4e5f60      the letters of one group
   backstop dead requeue --fingerprint 9f1c2ab03d4e5f60   once its cause is gone")]
-    Groups(look::GroupsArgs),
+    Groups(stats::DeadGroupsArgs),
     /// List dead letters, the newest death first
     #[command(after_help = "\
 Examples:
@@ -42,14 +42,14 @@ Examples:
 
 Values of secret fields read [redacted], here and in errors; --text does not find them. A letter that cannot be read
 is told on stderr (in JSON under `damaged`) and hides no other.")]
-    List(list::ListArgs),
+    List(list::DeadListArgs),
     /// Show one dead letter with its payload, its errors and what was known when it died
     #[command(after_help = "\
 Examples:
   backstop dead show order-17
   backstop dead show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json
   backstop dead show order-17 --queue emails       on Redis, where several queues have a job of that id")]
-    Show(IdArg),
+    Show(JobIdArgs),
     /// Run dead letters again, in their queues and with all attempts anew
     #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ Examples:
 
 The same as `backstop job retry` of dead jobs. Their history stays with them, and `requeues`
 counts. To try a few first, see `backstop dead redrive`.")]
-    Requeue(SelectionArgs),
+    Requeue(DeadSelectionArgs),
     /// Run dead letters again, in another queue
     #[command(after_help = "\
 Examples:
@@ -69,7 +69,7 @@ Examples:
 
 A letter is in one queue or in the other at any time, never in neither. A sweep knows the jobs of its own queue: it gives
 a new job to the row of a letter that was moved away, unless the row is marked as processed.")]
-    Move(change::MoveArgs),
+    Move(change::DeadMoveArgs),
     /// Remove dead letters with their history
     #[command(after_help = "\
 Examples:
@@ -78,13 +78,13 @@ Examples:
 
 What is removed cannot be brought back; `backstop dead export` makes a backup first. One that cannot be read is removed
 by its id.")]
-    Delete(change::DeleteArgs),
+    Delete(change::DeadDeleteArgs),
     /// Remove all dead letters of a queue, or of all
     #[command(after_help = "\
 Examples:
   backstop dead clear emails
   backstop dead clear --all --yes --json")]
-    Clear(change::ClearArgs),
+    Clear(change::DeadClearArgs),
     /// Write dead letters as NDJSON, one a line: a backup
     #[command(after_help = "\
 Examples:
@@ -93,7 +93,7 @@ Examples:
 
 Payloads are whole; error texts are redacted as in lists. The oldest death comes first. With --output the file appears
 when it is complete.")]
-    Export(carry::ExportArgs),
+    Export(export_import::DeadExportArgs),
     /// Take dead letters in from an export
     #[command(after_help = "\
 Examples:
@@ -102,7 +102,7 @@ Examples:
 
 Every good line is taken in, each bad one is named. Doing it again is harmless: letters that are known stay as they are.
 A line needs `id`, `queue` and `original_job` with a `payload`.")]
-    Import(carry::ImportArgs),
+    Import(export_import::DeadImportArgs),
     /// Requeue a few, watch them, and go on with the rest or stop
     #[command(after_help = "\
 Examples:
@@ -115,7 +115,7 @@ Examples:
 The oldest letters go first, or the first ones named, as the canary. When each has ended, and not more than --max-failures died again, the
 others follow at --then-rate; they are watched too, and if a larger share dies than the canary was allowed to, it stops
 by itself and exits 1. Only letters that are dead now are redriven, each once. Workers must be running elsewhere.")]
-    Redrive(redrive::RedriveArgs),
+    Redrive(redrive::DeadRedriveArgs),
     /// Who changed what by hand, the newest first: dead letters, and anything else
     #[command(after_help = "\
 Examples:
@@ -125,12 +125,12 @@ Examples:
 
 An entry without a count was cut off before it ended; one with an error ended early. Of dead letters are `requeue`, `move`,
 `delete`, `clear`, `import` and `redrive`; what was done to anything else says so first, as in `queue pause`.")]
-    Audit(look::AuditArgs),
+    Audit(stats::DeadAuditArgs),
 }
 
-impl DeadCommand {
+impl DeadSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(
             self,
             Self::Stats
@@ -144,24 +144,27 @@ impl DeadCommand {
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &DeadCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &DeadSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        DeadCommand::Stats => look::stats(context).await,
-        DeadCommand::Groups(args) => look::groups(args, context).await,
-        DeadCommand::List(args) => list::run(args, context).await,
-        DeadCommand::Show(args) => show::run(args, context).await,
-        DeadCommand::Requeue(args) => change::requeue(args, context).await,
-        DeadCommand::Move(args) => change::move_to(args, context).await,
-        DeadCommand::Delete(args) => change::delete(args, context).await,
-        DeadCommand::Clear(args) => change::clear(args, context).await,
-        DeadCommand::Export(args) => carry::export(args, context).await,
-        DeadCommand::Import(args) => carry::import(args, context).await,
-        DeadCommand::Audit(args) => look::audit(args, context).await,
-        DeadCommand::Redrive(args) => redrive::run(args, context).await,
+        DeadSubcommand::Stats => stats::stats(context).await,
+        DeadSubcommand::Groups(args) => stats::groups(args, context).await,
+        DeadSubcommand::List(args) => list::run(args, context).await,
+        DeadSubcommand::Show(args) => show::run(args, context).await,
+        DeadSubcommand::Requeue(args) => change::requeue(args, context).await,
+        DeadSubcommand::Move(args) => change::move_to(args, context).await,
+        DeadSubcommand::Delete(args) => change::delete(args, context).await,
+        DeadSubcommand::Clear(args) => change::clear(args, context).await,
+        DeadSubcommand::Export(args) => export_import::export(args, context).await,
+        DeadSubcommand::Import(args) => export_import::import(args, context).await,
+        DeadSubcommand::Audit(args) => stats::audit(args, context).await,
+        DeadSubcommand::Redrive(args) => redrive::run(args, context).await,
     }
 }
 
 /// The dead letters of a store, on behalf of whoever sits here.
-pub(super) fn letters(backstop: &Backstop, context: &Context) -> DeadLetters {
-    context.config.dead(backstop, &Context::who())
+pub(super) fn letters(backstop: &Backstop, context: &CliContext) -> DeadLetters {
+    context.config.dead(backstop, &CliContext::current_user())
 }

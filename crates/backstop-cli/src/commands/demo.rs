@@ -6,9 +6,9 @@ mod short;
 mod show;
 mod workload;
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::Address;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::StoreAddress;
 use clap::Args;
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// Plays the demo.
-pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &DemoArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     if args.no_server {
         return short::run(args.jobs, context).await;
     }
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
 
 /// A folder that outlives the demo, for nobody else on this machine: it has a store in it, and the
 /// configuration that commands go by.
-fn new_folder() -> Result<PathBuf, Trouble> {
+fn new_folder() -> Result<PathBuf, CliError> {
     let own = Permissions::from_mode(0o700);
     Ok(tempfile::Builder::new()
         .prefix("backstop-demo-")
@@ -63,6 +63,6 @@ fn new_folder() -> Result<PathBuf, Trouble> {
         .keep())
 }
 
-fn store_in(folder: &Path) -> Address {
-    Address::new(format!("sqlite:{}", folder.join("backstop.db").display()))
+fn store_in(folder: &Path) -> StoreAddress {
+    StoreAddress::new(format!("sqlite:{}", folder.join("backstop.db").display()))
 }

@@ -1,9 +1,9 @@
 //! `backstop doctor`: what can be relied on, and what should be mended.
 
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
-use crate::trouble::{Trouble, Verdict};
-use backstop_core::port::{Examination, Finding, Grade};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
+use backstop_core::port::{ExaminationReport, FindingSeverity, StoreFinding};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -21,28 +21,28 @@ struct FindingShape<'a> {
 }
 
 /// Examines the store as it is; exits 1 if anything falls short.
-pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(context: &CliContext) -> Result<ExitStatus, CliError> {
     refuse_missing(context)?;
     let backstop = context.connect().await?;
     let examination = backstop.examine(context.shortest_lease()).await?;
     if context.output.is_json() {
         context.output.json(&ExaminationShape::new(&examination))?;
     } else {
-        tell(context, &examination)?;
+        print_findings(context, &examination)?;
     }
     let falls_short = examination
         .findings
         .iter()
-        .any(|finding| finding.grade == Grade::Bad);
+        .any(|finding| finding.severity == FindingSeverity::Bad);
     Ok(if falls_short {
-        Verdict::FallsShort
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }
 
 /// Connecting would make the file, and there would be nothing to examine in it.
-fn refuse_missing(context: &Context) -> Result<(), Trouble> {
+fn refuse_missing(context: &CliContext) -> Result<(), CliError> {
     match context
         .config
         .store
@@ -51,38 +51,38 @@ fn refuse_missing(context: &Context) -> Result<(), Trouble> {
     {
         None => Ok(()),
         Some(file) => Err(
-            Trouble::new(format!("there is no store at {}", file.display()))
+            CliError::new(format!("there is no store at {}", file.display()))
                 .advise("--store sqlite:FILE, or backstop migrate to make one"),
         ),
     }
 }
 
-fn tell(context: &Context, examination: &Examination) -> Result<(), Trouble> {
+fn print_findings(context: &CliContext, examination: &ExaminationReport) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     output.line(paint.bold(&examination.store))?;
     output.line(&examination.promise)?;
     output.line("")?;
-    let mut table = Table::new(&["GRADE", "FINDING", "ADVICE"]);
+    let mut table = TextTable::new(&["GRADE", "FINDING", "ADVICE"]);
     for finding in &examination.findings {
-        let tone = match finding.grade {
-            Grade::Good => Tone::Good,
-            Grade::Warning => Tone::Warning,
-            Grade::Bad => Tone::Bad,
+        let tone = match finding.severity {
+            FindingSeverity::Good => CellTone::Good,
+            FindingSeverity::Warning => CellTone::Warning,
+            FindingSeverity::Bad => CellTone::Bad,
         };
         let advice = finding.advice.clone().unwrap_or_default();
-        table.toned([
-            (word(finding.grade).to_owned(), tone),
-            (finding.what.clone(), Tone::Plain),
-            (advice, Tone::Plain),
+        table.styled_row([
+            (word(finding.severity).to_owned(), tone),
+            (finding.what.clone(), CellTone::Plain),
+            (advice, CellTone::Plain),
         ]);
     }
     output.table(&table)
 }
 
 impl<'a> ExaminationShape<'a> {
-    fn new(examination: &'a Examination) -> Self {
-        let finding = |finding: &'a Finding| FindingShape {
-            grade: word(finding.grade),
+    fn new(examination: &'a ExaminationReport) -> Self {
+        let finding = |finding: &'a StoreFinding| FindingShape {
+            grade: word(finding.severity),
             what: &finding.what,
             advice: finding.advice.as_deref(),
         };
@@ -94,10 +94,10 @@ impl<'a> ExaminationShape<'a> {
     }
 }
 
-const fn word(grade: Grade) -> &'static str {
+const fn word(grade: FindingSeverity) -> &'static str {
     match grade {
-        Grade::Good => "good",
-        Grade::Warning => "warning",
-        Grade::Bad => "bad",
+        FindingSeverity::Good => "good",
+        FindingSeverity::Warning => "warning",
+        FindingSeverity::Bad => "bad",
     }
 }

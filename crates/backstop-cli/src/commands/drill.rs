@@ -5,13 +5,13 @@ mod part;
 mod store;
 mod worker;
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop, QueueName, Span, StoreKind};
-use backstop_core::amend::{Action, Filter, Selection};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::{Backstop, QueueName, Span, StoreAddress, StoreKind};
+use backstop_core::amend::{AmendAction, Filter, Selection};
 use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
 use clap::{Args, ValueEnum};
-use part::Part;
+use part::DrillPart;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Kill {
+pub(crate) enum KillTarget {
     /// A worker, in the middle of a job.
     Worker,
     /// The process that has a SQLite store open, in the middle of a write.
@@ -50,7 +50,7 @@ whose jobs are removed; no other job is touched.")]
 pub(crate) struct DrillArgs {
     /// What is killed
     #[arg(long, value_enum, default_value = "worker")]
-    kill: Kill,
+    kill: KillTarget,
     /// How long a job stays with a worker that gives no sign of life
     #[arg(long, value_name = "D", default_value = "15s")]
     lease: Span,
@@ -59,48 +59,48 @@ pub(crate) struct DrillArgs {
     within: Option<Span>,
     /// Plays a part in a drill that another process leads
     #[arg(long, value_enum, hide = true)]
-    part: Option<Part>,
+    part: Option<DrillPart>,
 }
 
 /// Holds a drill, or plays a part in one.
-pub(crate) async fn run(args: &DrillArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &DrillArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     if args.lease < LEASE_MIN || args.lease > LEASE_MAX {
-        return Err(Trouble::misuse(format!(
+        return Err(CliError::misuse(format!(
             "--lease must be from {LEASE_MIN} to {LEASE_MAX}; it is {}",
             args.lease
         ))
         .advise("backstop drill --lease 15s"));
     }
     if let Some(part) = args.part {
-        return part::play(part, args.lease, context).await;
+        return part::run_part(part, args.lease, context).await;
     }
-    let place = Place::new(args.kill, context.named_store.as_ref())?;
+    let place = DrillStore::new(args.kill, context.named_store.as_ref())?;
     let backstop = context.open_at(&place.address).await?;
     clear(&backstop).await?;
-    let held = match args.kill {
-        Kill::Worker => {
-            worker::hold(&backstop, &place.address, args.lease, args.within, context).await
+    let result = match args.kill {
+        KillTarget::Worker => {
+            worker::run_drill(&backstop, &place.address, args.lease, args.within, context).await
         }
-        Kill::Store => store::hold(&backstop, &place.address, args.lease, context).await,
+        KillTarget::Store => store::run_drill(&backstop, &place.address, args.lease, context).await,
     };
     clear(&backstop).await?;
-    held
+    result
 }
 
 /// Where a drill is held.
-struct Place {
-    address: Address,
+struct DrillStore {
+    address: StoreAddress,
     /// A folder that is gone with the drill.
     _folder: Option<TempDir>,
 }
 
-impl Place {
-    fn new(kill: Kill, named: Option<&Address>) -> Result<Self, Trouble> {
+impl DrillStore {
+    fn new(kill: KillTarget, named: Option<&StoreAddress>) -> Result<Self, CliError> {
         let Some(address) = named.cloned() else {
             let folder = tempfile::Builder::new()
                 .prefix("backstop-drill-")
                 .tempdir()?;
-            let address = Address::new(format!(
+            let address = StoreAddress::new(format!(
                 "sqlite:{}",
                 folder.path().join("backstop.db").display()
             ));
@@ -110,12 +110,12 @@ impl Place {
             });
         };
         match (address.kind(), kill) {
-            (Some(StoreKind::Memory), _) => Err(Trouble::misuse(
+            (Some(StoreKind::Memory), _) => Err(CliError::misuse(
                 "a store in memory is gone with its process; two processes cannot share it",
             )
             .advise("backstop drill, without --store")),
-            (Some(StoreKind::Postgres | StoreKind::Redis), Kill::Store) => {
-                Err(Trouble::misuse(format!(
+            (Some(StoreKind::Postgres | StoreKind::Redis), KillTarget::Store) => {
+                Err(CliError::misuse(format!(
                     "{address} is on a server, and a drill does not kill servers it did not start"
                 ))
                 .advise("backstop drill --kill worker, or --kill store without --store"))
@@ -129,14 +129,14 @@ impl Place {
 }
 
 /// Removes what this drill, or one that was cut off, has left in its queue.
-async fn clear(backstop: &Backstop) -> Result<(), Trouble> {
-    let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
+async fn clear(backstop: &Backstop) -> Result<(), CliError> {
+    let queue = QueueName::new(QUEUE).map_err(CliError::new)?;
     let all = Selection::Matching(Filter {
         queue: Some(queue),
         ..Filter::default()
     });
-    let changes = backstop.changes(&Context::who());
-    changes.amend(&all, &Action::Cancel).await?;
-    changes.amend(&all, &Action::Delete).await?;
+    let changes = backstop.changes(&CliContext::current_user());
+    changes.amend(&all, &AmendAction::Cancel).await?;
+    changes.amend(&all, &AmendAction::Delete).await?;
     Ok(())
 }

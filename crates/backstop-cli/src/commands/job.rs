@@ -6,18 +6,18 @@ mod overlaps;
 mod show;
 mod why;
 
-use super::because::Because;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::search::{Search, SearchText};
-use backstop::{Backstop, JobId, Kind, QueueName, State};
-use backstop_core::amend::{Action, Filter};
+use super::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::search::{JobSearch, SearchText};
+use backstop::{Backstop, JobId, JobState, Kind, QueueName};
+use backstop_core::amend::{AmendAction, Filter};
 use backstop_core::{Job, WorkerName};
 use clap::{Args, Subcommand};
 
 /// Look at jobs, retry, cancel or delete them, ask why one does not run.
 #[derive(Subcommand, Debug)]
-pub(crate) enum JobCommand {
+pub(crate) enum JobSubcommand {
     /// List jobs
     #[command(after_help = "\
 Examples:
@@ -27,13 +27,13 @@ Examples:
   backstop job list --all --json | jq -r '.jobs[].id'
 
 With --state waiting jobs come by their time, ready ones in the order they run, ended ones newest first; without it the newest come first.")]
-    List(list::ListArgs),
+    List(list::JobListArgs),
     /// Show one job with its payload and errors
     #[command(after_help = "\
 Examples:
   backstop job show 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c
   backstop job show order-17        a name given with `push --id` works as well")]
-    Show(IdArg),
+    Show(JobIdArgs),
     /// Run jobs now: waiting ones at once, dead and cancelled ones with all attempts again
     #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ Examples:
   backstop job retry --all
 
 Of dead letters it is the same as `backstop dead requeue`, which also selects by cause and by age.")]
-    Retry(SelectionArgs),
+    Retry(JobSelectionArgs),
     /// Call jobs off; a running one is told to stop
     #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ Examples:
   backstop job cancel --queue emails --kind newsletter --reason 'sent twice, ticket 4711'
 
 The reason is entered in the audit, which `backstop dead audit` shows.")]
-    Cancel(SelectionArgs),
+    Cancel(JobSelectionArgs),
     /// Remove jobs with their history; running ones stay
     #[command(after_help = "\
 Examples:
@@ -59,13 +59,13 @@ Examples:
   backstop job delete --queue emails --state done --yes
 
 What is removed cannot be brought back: whoever names no ids is asked first, or says --yes.")]
-    Delete(amend::DeleteArgs),
+    Delete(amend::JobDeleteArgs),
     /// Say in one sentence why a job does not run, and what to do
     #[command(after_help = "\
 Examples:
   backstop job why order-17
   backstop job why 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
-    Why(IdArg),
+    Why(JobIdArgs),
     /// List runs that went on after their lease was lost, while another worker could have had their
     /// job
     #[command(after_help = "\
@@ -75,12 +75,12 @@ Examples:
 
 A handler that blocks its thread, a process that was stopped and went on, a machine that slept: the job may have run twice at
 the same time then. The outcome of the run that is listed did not count.")]
-    Overlaps(overlaps::OverlapsArgs),
+    Overlaps(overlaps::JobOverlapsArgs),
 }
 
 /// Which job.
 #[derive(Args, Debug)]
-pub(crate) struct IdArg {
+pub(crate) struct JobIdArgs {
     /// Its id, or the name it was pushed under
     #[arg(value_name = "ID")]
     id: String,
@@ -91,7 +91,7 @@ pub(crate) struct IdArg {
 
 /// Which jobs, by what they are.
 #[derive(Args, Debug)]
-pub(crate) struct FilterArgs {
+pub(crate) struct JobFilterArgs {
     /// Of this queue
     #[arg(long)]
     queue: Option<QueueName>,
@@ -100,7 +100,7 @@ pub(crate) struct FilterArgs {
     kind: Option<Kind>,
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled
     #[arg(long)]
-    state: Option<State>,
+    state: Option<JobState>,
     /// With this in the payload as lists show it, in whatever case; hidden secrets are not found
     #[arg(long)]
     text: Option<SearchText>,
@@ -119,22 +119,22 @@ fn worker(text: &str) -> Result<WorkerName, std::convert::Infallible> {
 
 /// Which jobs: these, those that fit, or all in so many words.
 #[derive(Args, Debug)]
-pub(crate) struct SelectionArgs {
+pub(crate) struct JobSelectionArgs {
     /// Their ids, or the names they were pushed under
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: JobFilterArgs,
     /// Every job there is
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl JobCommand {
+impl JobSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(
             self,
             Self::List(_) | Self::Show(_) | Self::Why(_) | Self::Overlaps(_)
@@ -143,26 +143,29 @@ impl JobCommand {
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &JobCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &JobSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        JobCommand::List(args) => list::run(args, context).await,
-        JobCommand::Show(args) => show::run(args, context).await,
-        JobCommand::Retry(args) => amend::run(args, Action::Retry, context).await,
-        JobCommand::Cancel(args) => amend::run(args, Action::Cancel, context).await,
-        JobCommand::Delete(args) => amend::delete(args, context).await,
-        JobCommand::Why(args) => why::run(args, context).await,
-        JobCommand::Overlaps(args) => overlaps::run(args, context).await,
+        JobSubcommand::List(args) => list::run(args, context).await,
+        JobSubcommand::Show(args) => show::run(args, context).await,
+        JobSubcommand::Retry(args) => amend::run(args, AmendAction::Retry, context).await,
+        JobSubcommand::Cancel(args) => amend::run(args, AmendAction::Cancel, context).await,
+        JobSubcommand::Delete(args) => amend::delete(args, context).await,
+        JobSubcommand::Why(args) => why::run(args, context).await,
+        JobSubcommand::Overlaps(args) => overlaps::run(args, context).await,
     }
 }
 
-impl IdArg {
+impl JobIdArgs {
     /// Its id as it was written.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
     /// The job that is meant.
-    pub(super) async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, Trouble> {
+    pub(super) async fn job(&self, backstop: &Backstop) -> Result<Option<Job>, CliError> {
         let id = JobId::from_text(&self.id);
         if let Some(queue) = &self.queue {
             return Ok(backstop.job_in(queue, id).await?);
@@ -175,8 +178,8 @@ impl IdArg {
     }
 }
 
-impl FilterArgs {
-    fn search(&self) -> Search {
+impl JobFilterArgs {
+    fn search(&self) -> JobSearch {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
         let filter = Filter {
             queue,
@@ -184,7 +187,7 @@ impl FilterArgs {
             state,
             fingerprint: None,
         };
-        Search {
+        JobSearch {
             filter,
             text: self.text.clone(),
             worker: self.worker.clone(),
@@ -193,10 +196,10 @@ impl FilterArgs {
 }
 
 /// Several queues have a job of one id.
-fn ambiguous(found: &[Job]) -> Trouble {
+fn ambiguous(found: &[Job]) -> CliError {
     let queues: Vec<&str> = found.iter().map(|job| job.queue.as_str()).collect();
     let first = queues.first().copied().unwrap_or_default();
-    Trouble::new(format!(
+    CliError::new(format!(
         "several queues have a job of this id: {}",
         queues.join(", ")
     ))
@@ -204,16 +207,16 @@ fn ambiguous(found: &[Job]) -> Trouble {
 }
 
 /// There is no such job.
-fn not_found(typed: &str) -> Trouble {
-    let job = called(typed);
-    Trouble::new(format!(
+fn not_found(typed: &str) -> CliError {
+    let job = describe_id(typed);
+    CliError::new(format!(
         "there is no job {job}; it may have been deleted, or pruned after it ended"
     ))
     .advise("backstop job list")
 }
 
 /// A job as it was asked for, with the id that this means where that is another text.
-pub(crate) fn called(typed: &str) -> String {
+pub(crate) fn describe_id(typed: &str) -> String {
     let id = JobId::from_text(typed).to_string();
     if id.eq_ignore_ascii_case(typed) {
         id

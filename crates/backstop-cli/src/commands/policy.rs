@@ -4,16 +4,16 @@ mod chart;
 mod simulate;
 mod tables;
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop::RetryPolicy;
-use backstop_core::retry::{Preview, preview};
+use backstop_core::retry::{RetryPreview, preview};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 /// See what a retry policy does.
 #[derive(Subcommand, Debug)]
-pub(crate) enum PolicyCommand {
+pub(crate) enum PolicySubcommand {
     /// Lay out the waits after 1 to N failures
     #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ Examples:
 Kinds: exponential (base, factor, cap), fibonacci (unit, cap), steps (delays), progressive (bands: a list of
 {\"until\":\"1d\",\"every\":\"5m\"}), constant (every), polynomial. All take max_attempts (a number or \"unlimited\") and
 max_age; all but polynomial take jitter (a share such as 0.25, \"full\", \"equal\", \"none\" or {\"spread\":0.1}).")]
-    Preview(PreviewArgs),
+    Preview(PolicyPreviewArgs),
     /// Play through what a policy does to a service that is out for a while
     #[command(after_help = "\
 Examples:
@@ -46,12 +46,12 @@ Nothing runs and no store is opened: jobs arrive at --rate, --concurrency of the
 service for --service-time each, and calls during the outage fail. The same --seed gives the same
 answer. A breaker takes failure_threshold (5), recovery_timeout (30s), half_open_max_calls (3) and
 success_threshold (2); for policies see `backstop policy preview --help`.")]
-    Simulate(Box<simulate::SimulateArgs>),
+    Simulate(Box<simulate::PolicySimulateArgs>),
 }
 
 /// Which policy, and how far.
 #[derive(Args, Debug)]
-pub(crate) struct PreviewArgs {
+pub(crate) struct PolicyPreviewArgs {
     /// The policy, as JSON [default: {"kind":"exponential"}]
     #[arg(long, value_name = "JSON")]
     policy: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) struct PreviewArgs {
 }
 
 #[derive(Serialize)]
-struct PreviewShape {
+struct PolicyPreviewShape {
     delays: Vec<DelayShape>,
 }
 
@@ -73,14 +73,17 @@ struct DelayShape {
 }
 
 /// Does what was asked for.
-pub(crate) fn run(command: &PolicyCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) fn run(
+    command: &PolicySubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        PolicyCommand::Preview(args) => lay_out(args, context),
-        PolicyCommand::Simulate(args) => simulate::run(args, context),
+        PolicySubcommand::Preview(args) => print_preview(args, context),
+        PolicySubcommand::Simulate(args) => simulate::run(args, context),
     }
 }
 
-fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
+fn print_preview(args: &PolicyPreviewArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let policy = args
         .policy
         .as_deref()
@@ -88,15 +91,15 @@ fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
     let waits = preview(&policy, args.attempts);
     if context.output.is_json() {
         let delays = waits.iter().map(DelayShape::new).collect();
-        context.output.json(&PreviewShape { delays })?;
+        context.output.json(&PolicyPreviewShape { delays })?;
     } else {
         context.output.lines(&tables::render(&policy, &waits))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 impl DelayShape {
-    fn new(wait: &Preview) -> Self {
+    fn new(wait: &RetryPreview) -> Self {
         Self {
             failures: wait.failures,
             min_ms: wait.min.as_millis(),
@@ -106,8 +109,8 @@ impl DelayShape {
 }
 
 /// A policy from the command line.
-pub(crate) fn read(json: &str) -> Result<RetryPolicy, Trouble> {
+pub(crate) fn read(json: &str) -> Result<RetryPolicy, CliError> {
     RetryPolicy::from_json(json.as_bytes()).map_err(|error| {
-        Trouble::misuse(error).advise("backstop policy preview --help, for a policy of every kind")
+        CliError::misuse(error).advise("backstop policy preview --help, for a policy of every kind")
     })
 }

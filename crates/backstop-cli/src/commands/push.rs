@@ -1,22 +1,22 @@
 //! `backstop push`: one job, or a file of them.
 
-mod line;
+mod id_conflicts;
+mod job_line;
 pub(super) mod lines;
 mod load;
-mod same;
 pub(super) mod source;
 
 use super::policy;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::core::port::Enqueued;
-use backstop::core::unique::Sameness;
-use backstop::{Backstop, Draft, Kind, Priority, QueueName, RetryPolicy, Span, State, Time};
-use backstop_server::wire::push::PushedShape;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::core::port::EnqueueOutcome;
+use backstop::core::unique::UniqueBy;
+use backstop::{Backstop, JobDraft, JobState, Kind, Priority, QueueName, RetryPolicy, Span, Time};
+use backstop_server::wire::push::PushedJobShape;
 use clap::{Args, ValueEnum};
-use line::Defaults;
-use same::Meant;
-use source::Source;
+use id_conflicts::IntendedJob;
+use job_line::PushDefaults;
+use source::InputSource;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -83,14 +83,14 @@ pub(crate) struct PushArgs {
     /// Only if no other live job of the queue and kind has the same payload, or the same values at
     /// these JSON pointers
     #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
-    unique_by: Option<Sameness>,
+    unique_by: Option<UniqueBy>,
     /// Hold the unique key no longer than this; name `done` in --unique-in to hold it after the job
     /// has ended
     #[arg(long, value_name = "D")]
     unique_for: Option<Span>,
     /// Hold the unique key in these states [default: scheduled,ready,running,retrying]
     #[arg(long, value_name = "STATES", value_delimiter = ',')]
-    unique_in: Vec<State>,
+    unique_in: Vec<JobState>,
     /// A retry policy of its own, as JSON [default: the queue's]
     #[arg(long, value_name = "JSON")]
     retry: Option<String>,
@@ -102,8 +102,8 @@ pub(crate) struct PushArgs {
     #[arg(long, value_name = "NAME")]
     batch: Option<String>,
     /// What a line is
-    #[arg(long, value_enum, default_value_t = Lines::Auto)]
-    lines: Lines,
+    #[arg(long, value_enum, default_value_t = LineFormat::Auto)]
+    lines: LineFormat,
     /// Check the whole input first, and push nothing if a line is bad
     #[arg(long)]
     strict: bool,
@@ -111,7 +111,7 @@ pub(crate) struct PushArgs {
 
 /// What a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Lines {
+pub(crate) enum LineFormat {
     /// A job if it looks like one, else a payload
     Auto,
     /// Always a job
@@ -121,18 +121,18 @@ pub(crate) enum Lines {
 }
 
 /// Pushes; exits 1 if any line was bad.
-pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &PushArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let defaults = defaults(args)?;
     let source = match (&args.file, args.payload.as_deref()) {
-        (Some(file), _) => Source::at(file),
-        (None, Some("-")) => Source::Stdin,
+        (Some(file), _) => InputSource::at(file),
+        (None, Some("-")) => InputSource::Stdin,
         (None, payload) => {
             return push_one(args, payload.unwrap_or_default(), &defaults, context).await;
         }
     };
     if args.id.is_some() || args.unique_key.is_some() {
         return Err(
-            Trouble::misuse("--id and --unique-key name one job; lines bring their own")
+            CliError::misuse("--id and --unique-key name one job; lines bring their own")
                 .advise("\"id\" and \"unique_key\" in the lines, or --batch NAME"),
         );
     }
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
 }
 
 /// The policy that the flags name, if they do.
-fn retry(args: &PushArgs) -> Result<Option<RetryPolicy>, Trouble> {
+fn retry(args: &PushArgs) -> Result<Option<RetryPolicy>, CliError> {
     let named = args.retry.as_deref().map(policy::read).transpose()?;
     Ok(match args.max_attempts {
         Some(max) => Some(
@@ -152,12 +152,12 @@ fn retry(args: &PushArgs) -> Result<Option<RetryPolicy>, Trouble> {
     })
 }
 
-fn sameness(text: &str) -> Result<Sameness, String> {
-    Sameness::parse(text).map_err(|error| error.to_string())
+fn sameness(text: &str) -> Result<UniqueBy, String> {
+    UniqueBy::parse(text).map_err(|error| error.to_string())
 }
 
-fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
-    Ok(Defaults {
+fn defaults(args: &PushArgs) -> Result<PushDefaults, CliError> {
+    Ok(PushDefaults {
         queue: args.queue.clone(),
         kind: args.kind.clone(),
         priority: args.priority,
@@ -180,32 +180,32 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
 async fn push_one(
     args: &PushArgs,
     payload: &str,
-    defaults: &Defaults,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    defaults: &PushDefaults,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     if args.batch.is_some() || args.strict {
-        return Err(Trouble::misuse("--batch and --strict are for many lines")
+        return Err(CliError::misuse("--batch and --strict are for many lines")
             .advise("--file FILE.ndjson, or -"));
     }
     let has_key = args.unique_key.is_some() || args.unique_by.is_some();
     if !has_key && (args.unique_for.is_some() || !args.unique_in.is_empty()) {
-        return Err(Trouble::misuse(
+        return Err(CliError::misuse(
             "--unique-for and --unique-in say how a unique key is held, and there is none",
         )
         .advise("--unique-key KEY, or --unique-by payload"));
     }
     let backstop = open_bounded(&args.queue, context).await?;
     let job = draft(args, payload, defaults, &backstop).build().await?;
-    let meant = Meant::new(&job);
+    let intended = IntendedJob::new(&job);
     let result = backstop
         .push_jobs(vec![job])
         .await?
         .pop()
-        .ok_or_else(|| Trouble::new(NO_ANSWER))?;
-    let shape = PushedShape::new(meant.id, result);
+        .ok_or_else(|| CliError::new(NO_ANSWER))?;
+    let shape = PushedJobShape::new(intended.id, result);
     if context.output.is_json() {
         context.output.json(&shape)?;
-    } else if result != Enqueued::Full {
+    } else if result != EnqueueOutcome::Full {
         let why = if shape.holder.is_some() {
             ": it holds the unique key"
         } else {
@@ -215,33 +215,33 @@ async fn push_one(
             .output
             .line(format!("{} {}{why}", shape.id, shape.result))?;
     }
-    if result == Enqueued::Same {
-        let others = same::others(&backstop, &[meant]).await?;
-        same::tell(&others, others.len() as u64, context);
+    if result == EnqueueOutcome::Same {
+        let others = id_conflicts::find(&backstop, &[intended]).await?;
+        id_conflicts::warn(&others, others.len() as u64, context);
     }
-    if result == Enqueued::Conflict {
+    if result == EnqueueOutcome::Conflict {
         context.output.warn(format!(
             "a job of another queue has the id {}, so {} did not take it; push it under another id",
             shape.id, args.queue
         ));
-        return Ok(Verdict::FallsShort);
+        return Ok(ExitStatus::Failure);
     }
-    if result == Enqueued::Full {
+    if result == EnqueueOutcome::Full {
         context.output.warn(format!(
             "{} is full and did not take it; push it again when there is room, or raise max_size",
             args.queue
         ));
-        return Ok(Verdict::FallsShort);
+        return Ok(ExitStatus::Failure);
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// The store, told of the queue if the configuration has it, and with a warning if as much as it
 /// holds is nearly reached.
 pub(super) async fn open_bounded(
     queue: &QueueName,
-    context: &Context,
-) -> Result<Backstop, Trouble> {
+    context: &CliContext,
+) -> Result<Backstop, CliError> {
     let backstop = context.open().await?;
     let Some(entry) = context.config.queues.get(queue) else {
         return Ok(backstop);
@@ -269,7 +269,7 @@ pub(super) async fn open_bounded(
     Ok(backstop)
 }
 
-fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backstop) -> Draft {
+fn draft(args: &PushArgs, payload: &str, defaults: &PushDefaults, backstop: &Backstop) -> JobDraft {
     let mut draft = backstop
         .draft(args.queue.as_str())
         .payload(payload.as_bytes().to_vec());

@@ -1,22 +1,22 @@
 //! `backstop queue`: look at queues, pause, resume or clear them.
 
-use crate::commands::because::Because;
 use crate::commands::confirm;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use crate::commands::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{count, counted, relative};
-use crate::trouble::{Trouble, Verdict};
-use backstop::breakers::GuardStatus;
+use backstop::breakers::BreakerInfo;
 use backstop::operate::WAITING;
-use backstop::{QueueName, State, Time};
-use backstop_core::port::{Gate, QueueStatus};
+use backstop::{JobState, QueueName, Time};
+use backstop_core::port::{QueueState, QueueStatus};
 use backstop_server::wire::queue::{AllQueuesShape, PausedShape, QueueShape, QueuesShape};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 /// Look at queues, pause, resume or clear them.
 #[derive(Subcommand, Debug)]
-pub(crate) enum QueueCommand {
+pub(crate) enum QueueSubcommand {
     /// All queues with their counts
     #[command(after_help = "\
 Examples:
@@ -32,13 +32,13 @@ Examples:
 
 Running jobs end as usual. `backstop queue resume` opens the queue again, and `resume --all` those that `pause --all` has paused; a
 queue that comes into being meanwhile is open.")]
-    Pause(GateArgs),
+    Pause(QueuePauseArgs),
     /// Give a paused queue's jobs out again
     #[command(after_help = "\
 Examples:
   backstop queue resume emails
   backstop queue resume --all                          those that `pause --all` has paused")]
-    Resume(GateArgs),
+    Resume(QueuePauseArgs),
     /// Remove the waiting jobs of a queue: scheduled, ready and retrying
     #[command(after_help = "\
 Examples:
@@ -46,12 +46,12 @@ Examples:
   backstop queue clear emails --yes --json
 
 Running, done, dead and cancelled jobs stay. What is removed cannot be brought back.")]
-    Clear(ClearArgs),
+    Clear(QueueClearArgs),
 }
 
 /// Which queue, or all.
 #[derive(Args, Debug)]
-pub(crate) struct GateArgs {
+pub(crate) struct QueuePauseArgs {
     /// The queue
     #[arg(required_unless_present = "all")]
     queue: Option<QueueName>,
@@ -59,40 +59,43 @@ pub(crate) struct GateArgs {
     #[arg(long, conflicts_with = "queue")]
     all: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which queue, and whether that was meant.
 #[derive(Args, Debug)]
-pub(crate) struct ClearArgs {
+pub(crate) struct QueueClearArgs {
     /// The queue
     queue: QueueName,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl QueueCommand {
+impl QueueSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(self, Self::List)
     }
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &QueueCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &QueueSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        QueueCommand::List => list(context).await,
-        QueueCommand::Pause(args) => set_gate(args, Gate::Paused, context).await,
-        QueueCommand::Resume(args) => set_gate(args, Gate::Open, context).await,
-        QueueCommand::Clear(args) => clear(args, context).await,
+        QueueSubcommand::List => list(context).await,
+        QueueSubcommand::Pause(args) => set_paused(args, QueueState::Paused, context).await,
+        QueueSubcommand::Resume(args) => set_paused(args, QueueState::Active, context).await,
+        QueueSubcommand::Clear(args) => clear(args, context).await,
     }
 }
 
-async fn list(context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+async fn list(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let now = backstop.now();
     let queues = backstop.store().queues(now).await?;
     if context.output.is_json() {
@@ -107,11 +110,11 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
             .output
             .table(&table(&queues, &backstop.breakers().list().await?, now))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(queues: &[QueueStatus], guards: &[BreakerInfo], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "QUEUE",
         "RUNS",
         "SCHEDULED",
@@ -125,33 +128,33 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
         "ROOM",
     ]);
     for queue in queues {
-        let counts = State::ALL.into_iter().map(|state| {
+        let counts = JobState::ALL.into_iter().map(|state| {
             let number = queue.counts.of(state);
-            let tone = if state == State::Dead && number > 0 {
-                Tone::Bad
+            let tone = if state == JobState::Dead && number > 0 {
+                CellTone::Bad
             } else {
-                Tone::Plain
+                CellTone::Plain
             };
             (count(number), tone)
         });
         let next = queue
             .next_ready
             .map_or_else(String::new, |at| relative(at, now));
-        let name = (queue.name.to_string(), Tone::Plain);
-        table.toned(
-            [name, runs(queue, guards)]
+        let name = (queue.name.to_string(), CellTone::Plain);
+        table.styled_row(
+            [name, runs_cell(queue, guards)]
                 .into_iter()
                 .chain(counts)
-                .chain([(next, Tone::Plain), room(queue)]),
+                .chain([(next, CellTone::Plain), room_cell(queue)]),
         );
     }
     table
 }
 
 /// Whether its jobs are given out, in one word: `yes`, or what keeps them back.
-pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
-    if queue.gate == Gate::Paused {
-        return ("paused".to_owned(), Tone::Warning);
+pub(super) fn runs_cell(queue: &QueueStatus, guards: &[BreakerInfo]) -> (String, CellTone) {
+    if queue.state == QueueState::Paused {
+        return ("paused".to_owned(), CellTone::Warning);
     }
     // Breakers come first, and one stands before all of the queue.
     if let Some(guard) = guards
@@ -163,29 +166,33 @@ pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone
         } else {
             "breaker"
         };
-        return (word.to_owned(), Tone::Bad);
+        return (word.to_owned(), CellTone::Bad);
     }
-    ("yes".to_owned(), Tone::Plain)
+    ("yes".to_owned(), CellTone::Plain)
 }
 
 /// How full it is, where it has a bound that is nearly reached.
-pub(super) fn room(queue: &QueueStatus) -> (String, Tone) {
+pub(super) fn room_cell(queue: &QueueStatus) -> (String, CellTone) {
     let live = queue.counts.live();
     if queue.bounds.max_size.is_some_and(|max| live >= max) {
-        ("full".to_owned(), Tone::Bad)
+        ("full".to_owned(), CellTone::Bad)
     } else if queue.bounds.is_under_pressure(live) {
-        ("nearly full".to_owned(), Tone::Warning)
+        ("nearly full".to_owned(), CellTone::Warning)
     } else {
-        (String::new(), Tone::Plain)
+        (String::new(), CellTone::Plain)
     }
 }
 
-async fn set_gate(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
+async fn set_paused(
+    args: &QueuePauseArgs,
+    gate: QueueState,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let Some(queue) = &args.queue else {
-        return set_all_gates(args, gate, context).await;
+        return set_all_paused(args, gate, context).await;
     };
     let backstop = context.open().await?;
-    let (changes, is_paused) = (args.because.changes(&backstop), gate == Gate::Paused);
+    let (changes, is_paused) = (args.reason.changes(&backstop), gate == QueueState::Paused);
     if is_paused {
         let queues = backstop.store().queues(backstop.now()).await?;
         if queues.iter().all(|there| there.name != *queue) {
@@ -209,22 +216,26 @@ async fn set_gate(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verd
     } else {
         context.output.line(format!("{queue} runs"))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    let changes = args.because.changes(&backstop);
+async fn set_all_paused(
+    args: &QueuePauseArgs,
+    gate: QueueState,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
+    let changes = args.reason.changes(&backstop);
     let (queues, done) = match gate {
-        Gate::Paused => (
+        QueueState::Paused => (
             changes.pause_all().await?,
             "paused; they take jobs in and keep them",
         ),
-        Gate::Open => (changes.resume_all().await?, "resumed"),
+        QueueState::Active => (changes.resume_all().await?, "resumed"),
     };
     if context.output.is_json() {
         context.output.json(&AllQueuesShape::new(queues))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     for queue in &queues {
         context.output.line(queue)?;
@@ -232,11 +243,11 @@ async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result
     context
         .output
         .note(format!("{} {done}", counted(queues.len() as u64, "queue")));
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+async fn clear(args: &QueueClearArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     if !args.yes {
         let queues = backstop.store().queues(backstop.now()).await?;
         let counts = queues
@@ -246,12 +257,12 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
         let waiting = counts.map_or(0, |counts| {
             WAITING.into_iter().map(|state| counts.of(state)).sum()
         });
-        if !confirmed(&args.queue, waiting)? {
+        if !confirm_clear(&args.queue, waiting)? {
             context.output.note("nothing was removed");
-            return Ok(Verdict::FallsShort);
+            return Ok(ExitStatus::Failure);
         }
     }
-    let removed = args.because.changes(&backstop).clear(&args.queue).await?;
+    let removed = args.reason.changes(&backstop).clear(&args.queue).await?;
     if context.output.is_json() {
         context.output.json(&json!({ "count": removed }))?;
     } else {
@@ -261,18 +272,18 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
             args.queue
         ))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Whether that was meant.
-fn confirmed(queue: &QueueName, waiting: u64) -> Result<bool, Trouble> {
+fn confirm_clear(queue: &QueueName, waiting: u64) -> Result<bool, CliError> {
     let question = format!(
         "Remove {} from {queue}? They cannot be brought back.",
         counted(waiting, "waiting job")
     );
     let jobs = counted(waiting, "job");
     let refusal = format!("clearing {queue} removes {jobs}, and nobody can be asked here");
-    confirm::ask(
+    confirm::confirm(
         &question,
         refusal,
         &format!("backstop queue clear {queue} --yes"),

@@ -1,36 +1,36 @@
 //! `backstop reconcile`: rows and jobs compared, in both directions.
 
-use super::sweep::chosen;
-use crate::context::Context;
+use super::sweep::select_sweeps;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::{about, count};
-use crate::trouble::{Trouble, Verdict};
-use backstop::sweeps::{Reconciliation, Sweep, SweepError};
+use backstop::sweeps::{ReconcileReport, Sweep, SweepError};
 use serde_json::{Map, Value, json};
 
 /// Compares, for every sweep.
-pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
-    let sweeps = chosen(None, context)?;
-    let backstop = context.look().await?;
-    let (mut shapes, mut verdict) = (Map::new(), Verdict::Fine);
+pub(crate) async fn run(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let sweeps = select_sweeps(None, context)?;
+    let backstop = context.open_for_reading().await?;
+    let (mut shapes, mut status) = (Map::new(), ExitStatus::Success);
     for sweep in &sweeps {
         let outcome = backstop.sweeper(sweep).reconcile().await;
-        if outcome.as_ref().map_or(true, Reconciliation::falls_short) {
-            verdict = Verdict::FallsShort;
+        if outcome.as_ref().map_or(true, ReconcileReport::falls_short) {
+            status = ExitStatus::Failure;
         }
         if !context.output.is_json() {
-            tell(sweep, &outcome, context)?;
+            print_reconciliation(sweep, &outcome, context)?;
         }
         shapes.insert(sweep.name().to_owned(), shape(&outcome));
     }
     if context.output.is_json() {
         context
             .output
-            .json(&json!({ "matches": verdict == Verdict::Fine, "sweeps": shapes }))?;
+            .json(&json!({ "matches": status == ExitStatus::Success, "sweeps": shapes }))?;
     }
-    Ok(verdict)
+    Ok(status)
 }
 
-fn shape(outcome: &Result<Reconciliation, SweepError>) -> Value {
+fn shape(outcome: &Result<ReconcileReport, SweepError>) -> Value {
     match outcome {
         Err(error) => json!({ "matches": false, "error": error.to_string() }),
         Ok(found) => {
@@ -47,11 +47,11 @@ fn shape(outcome: &Result<Reconciliation, SweepError>) -> Value {
     }
 }
 
-fn tell(
+fn print_reconciliation(
     sweep: &Sweep,
-    outcome: &Result<Reconciliation, SweepError>,
-    context: &Context,
-) -> Result<(), Trouble> {
+    outcome: &Result<ReconcileReport, SweepError>,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let found = match outcome {
         Ok(found) => found,
         Err(error) => {

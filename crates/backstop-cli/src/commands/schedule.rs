@@ -5,16 +5,16 @@ mod list;
 mod missed;
 mod runs;
 
-use super::because::Because;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::config::USUAL_FILE;
+use super::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::config::DEFAULT_FILE;
 use backstop::{Schedule, ScheduleName};
 use clap::{Args, Subcommand};
 
 /// Look at schedules and their runs, trigger, pause and resume them.
 #[derive(Subcommand, Debug)]
-pub(crate) enum ScheduleCommand {
+pub(crate) enum ScheduleSubcommand {
     /// All schedules: the next instant, the last run, what is missing
     #[command(after_help = "\
 Examples:
@@ -48,7 +48,7 @@ Examples:
   triggered  asked for by hand               due        agreed to fire; not in its queue yet
 
 The ledger is kept for 32 days.")]
-    Runs(runs::RunsArgs),
+    Runs(runs::ScheduleRunsArgs),
     /// The runs that are missing: older than their grace, and no run stands for them
     #[command(after_help = "\
 Examples:
@@ -58,68 +58,74 @@ Examples:
 Lists every missing instant within `look_back`, whatever `policy` and `max` will do about it, or did: also what was given
 up, which `schedule runs` explains. Changes nothing. Workers make up what is missing by themselves; `schedule list` counts
 what they still have to deal with.")]
-    Missed(missed::MissedArgs),
+    Missed(missed::ScheduleMissedArgs),
     /// Run a schedule now, beside its instants
     #[command(after_help = "\
 Examples:
   backstop schedule trigger daily_digest
 
 The run is entered in the ledger as triggered, under an id of its own. A paused schedule can be triggered too.")]
-    Trigger(NameArg),
+    Trigger(ScheduleNameArgs),
     /// Stop firing a schedule, on all workers and across restarts
     #[command(after_help = "\
 Examples:
   backstop schedule pause daily_digest
 
 Instants that fall into the pause are entered as skipped, and are not made up afterwards.")]
-    Pause(NameArg),
+    Pause(ScheduleNameArgs),
     /// Fire a paused schedule again, from its next instant on
     #[command(after_help = "\
 Examples:
   backstop schedule resume daily_digest")]
-    Resume(NameArg),
+    Resume(ScheduleNameArgs),
 }
 
 /// Which schedule.
 #[derive(Args, Debug)]
-pub(crate) struct NameArg {
+pub(crate) struct ScheduleNameArgs {
     /// The schedule
     name: ScheduleName,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl ScheduleCommand {
+impl ScheduleSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(self, Self::List | Self::Runs(_))
     }
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &ScheduleCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &ScheduleSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        ScheduleCommand::List => list::run(context).await,
-        ScheduleCommand::Runs(args) => runs::run(args, context).await,
-        ScheduleCommand::Missed(args) => missed::run(args, context).await,
-        ScheduleCommand::Trigger(args) => change::trigger(args, context).await,
-        ScheduleCommand::Pause(args) => change::pause(args, context).await,
-        ScheduleCommand::Resume(args) => change::resume(args, context).await,
+        ScheduleSubcommand::List => list::run(context).await,
+        ScheduleSubcommand::Runs(args) => runs::run(args, context).await,
+        ScheduleSubcommand::Missed(args) => missed::run(args, context).await,
+        ScheduleSubcommand::Trigger(args) => change::trigger(args, context).await,
+        ScheduleSubcommand::Pause(args) => change::pause(args, context).await,
+        ScheduleSubcommand::Resume(args) => change::resume(args, context).await,
     }
 }
 
 /// The schedule as it is configured.
-fn configured<'a>(name: &ScheduleName, context: &'a Context) -> Result<&'a Schedule, Trouble> {
+fn find_schedule<'a>(
+    name: &ScheduleName,
+    context: &'a CliContext,
+) -> Result<&'a Schedule, CliError> {
     context
         .config
         .schedules
         .get(name)
-        .ok_or_else(|| unknown(name))
+        .ok_or_else(|| unknown_schedule(name))
 }
 
 /// Nobody has heard of this schedule.
-fn unknown(name: &ScheduleName) -> Trouble {
-    Trouble::misuse(format!("there is no schedule {name} in the configuration")).advise(format!(
-        "backstop schedule list, or an entry [schedules.{name}] in {USUAL_FILE}"
+fn unknown_schedule(name: &ScheduleName) -> CliError {
+    CliError::misuse(format!("there is no schedule {name} in the configuration")).advise(format!(
+        "backstop schedule list, or an entry [schedules.{name}] in {DEFAULT_FILE}"
     ))
 }

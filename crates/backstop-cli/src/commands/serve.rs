@@ -1,14 +1,14 @@
 //! `backstop serve`: the HTTP API, the dashboard, and everything the configuration gives a handler,
 //! in one process.
 
-use super::work::serve::Signals;
-use crate::context::Context;
-use crate::crew::Crew;
-use crate::trouble::{Trouble, Verdict, refused};
+use super::work::serve::StopSignals;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus, worker_refused};
+use crate::services::ConfiguredServices;
 use backstop::Backstop;
-use backstop::config::{Config, Transport};
+use backstop::config::{Config, ServerTransport};
 use backstop_server::App;
-use backstop_server::serve::{CannotServe, Server, Serving};
+use backstop_server::serve::{RunningServer, ServeError, Server};
 use clap::Args;
 use serde_json::json;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long after the store refused the worker another one is tried.
-const AGAIN: Duration = Duration::from_mins(1);
+const RETRY_EVERY: Duration = Duration::from_mins(1);
 
 /// Where.
 #[derive(Args, Debug)]
@@ -61,43 +61,43 @@ pub(crate) struct ServeArgs {
 }
 
 /// Serves until it is told to stop.
-pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let config = context.read_again(args.listen.clone(), args.base.clone())?;
+pub(crate) async fn run(args: &ServeArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let config = context.reload_config(args.listen.clone(), args.base.clone())?;
     let backstop = context.open_at(&config.store).await?;
     // From here on a signal ends things in good order.
-    let (signals, hangups) = (Signals::listen()?, signal(SignalKind::hangup())?);
+    let (signals, hangups) = (StopSignals::listen()?, signal(SignalKind::hangup())?);
     let app = App::new(backstop.clone(), config.clone(), &config.server.base);
     let server = Server::bind(&app)
         .await
-        .map_err(|error| unserved(error, &config))?;
-    let crew = Crew::start(&backstop, &config).await?;
+        .map_err(|error| serve_error(error, &config))?;
+    let services = ConfiguredServices::start(&backstop, &config).await?;
     let serving = server.start();
     announce(&serving, &config, context)?;
-    announce_crew(&crew, &config, context);
-    let house = House {
+    announce_services(&services, &config, context);
+    let serve_loop = ServeLoop {
         args,
         context,
         backstop,
         app,
         serving,
-        crew: Some(crew),
+        services: Some(services),
         was_served: false,
         start_at: None,
         retired: JoinSet::new(),
         force: CancellationToken::new(),
     };
-    house.keep(signals, hangups).await
+    serve_loop.run(signals, hangups).await
 }
 
 /// What is under way.
-struct House<'a> {
+struct ServeLoop<'a> {
     args: &'a ServeArgs,
-    context: &'a Context,
+    context: &'a CliContext,
     backstop: Backstop,
     app: App,
-    serving: Serving,
+    serving: RunningServer,
     /// Who works by the configuration; nobody while the store refuses that.
-    crew: Option<Crew>,
+    services: Option<ConfiguredServices>,
     /// Whether the store ever let somebody work.
     was_served: bool,
     /// When to try again, if nobody works.
@@ -107,75 +107,82 @@ struct House<'a> {
     force: CancellationToken,
 }
 
-impl House<'_> {
-    async fn keep(mut self, mut signals: Signals, mut hangups: Signal) -> Result<Verdict, Trouble> {
-        let verdict = loop {
+impl ServeLoop<'_> {
+    async fn run(
+        mut self,
+        mut signals: StopSignals,
+        mut hangups: Signal,
+    ) -> Result<ExitStatus, CliError> {
+        let result = loop {
             tokio::select! {
-                () = signals.next() => break Ok(Verdict::Fine),
+                () = signals.next() => break Ok(ExitStatus::Success),
                 Some(()) = hangups.recv() => self.reload().await,
-                () = broken(&mut self.crew) => {
-                    if let Some(end) = self.do_without() {
+                () = services_ended(&mut self.services) => {
+                    if let Some(end) = self.on_worker_end() {
                         break end;
                     }
                 }
-                () = time_of(self.start_at) => self.try_again().await,
+                () = sleep_until_retry(self.start_at) => self.restart_services().await,
                 Some(_) = self.retired.join_next() => {}
             }
         };
         self.close(signals).await;
-        verdict
+        result
     }
 
     /// Goes on without the crew that has ended, or ends with this.
-    fn do_without(&mut self) -> Option<Result<Verdict, Trouble>> {
-        let crew = self.crew.take()?;
-        self.was_served |= crew.was_served();
-        let (was_asked, refused_by_store) = (crew.was_asked_to_stop(), crew.refused());
-        self.retired.spawn(crew.dismiss(self.force.clone()));
+    fn on_worker_end(&mut self) -> Option<Result<ExitStatus, CliError>> {
+        let services = self.services.take()?;
+        self.was_served |= services.was_served();
+        let (by_operator, refused_by_store) =
+            (services.was_stopped_by_operator(), services.refusal());
+        self.retired.spawn(services.shut_down(self.force.clone()));
         let output = &self.context.output;
-        match (was_asked, refused_by_store) {
-            (true, _) if self.rest() => None,
+        match (by_operator, refused_by_store) {
+            (true, _) if self.run_housekeeping_only() => None,
             (false, Some(error)) if self.was_served => {
                 // The API and the dashboard have done nothing wrong, and rights come back.
-                let told = refused(&error, &self.app.config().store);
+                let cli_error = worker_refused(&error, &self.app.config().store);
                 output.warn(format!(
                     "{}; the server goes on, and nothing of the configuration runs. It is tried again every minute, and at once on SIGHUP",
-                    told.cause()
+                    cli_error.cause()
                 ));
-                self.start_at = Some(Instant::now() + AGAIN);
+                self.start_at = Some(Instant::now() + RETRY_EVERY);
                 None
             }
             (_, error) => {
                 output.warn("the worker ended unexpectedly; the server stops with it");
                 let store = &self.app.config().store;
-                Some(error.map_or(Ok(Verdict::FallsShort), |error| Err(refused(&error, store))))
+                Some(error.map_or(Ok(ExitStatus::Failure), |error| {
+                    Err(worker_refused(&error, store))
+                }))
             }
         }
     }
 
     /// Has the configuration worked on again, after the store refused that.
-    async fn try_again(&mut self) {
+    async fn restart_services(&mut self) {
         self.start_at = None;
-        match Crew::start(&self.backstop, &self.app.config()).await {
-            Ok(crew) => self.crew = Some(crew),
-            Err(trouble) => {
+        match ConfiguredServices::start(&self.backstop, &self.app.config()).await {
+            Ok(services) => self.services = Some(services),
+            Err(error) => {
                 self.context
                     .output
-                    .warn(format!("the worker does not start: {}", trouble.cause()));
-                self.start_at = Some(Instant::now() + AGAIN);
+                    .warn(format!("the worker does not start: {}", error.cause()));
+                self.start_at = Some(Instant::now() + RETRY_EVERY);
             }
         }
     }
 
     /// Runs nothing of the configuration any more, since an operator stopped its worker. House is
     /// kept on: workers elsewhere rely on it.
-    fn rest(&mut self) -> bool {
-        match Crew::at_rest(&self.backstop, &self.app.config()) {
-            Ok(crew) => self.crew = Some(crew),
-            Err(trouble) => {
+    fn run_housekeeping_only(&mut self) -> bool {
+        match ConfiguredServices::start_housekeeping(&self.backstop, &self.app.config()) {
+            Ok(services) => self.services = Some(services),
+            Err(error) => {
                 self.context
                     .output
-                    .warn(format!("nobody would keep house: {}", trouble.cause()));
+                    .warn(format!("nobody would keep house: {}", error.cause()));
                 return false;
             }
         }
@@ -188,64 +195,66 @@ impl House<'_> {
 
     /// Goes on by the configuration as it is written now, if that is good.
     async fn reload(&mut self) {
-        match self.replaced().await {
+        match self.reload_services().await {
             Ok(()) => {
                 self.context
                     .output
                     .announce("the configuration was read again and is in force");
-                if let Some(crew) = &self.crew {
-                    announce_crew(crew, &self.app.config(), self.context);
+                if let Some(services) = &self.services {
+                    announce_services(services, &self.app.config(), self.context);
                 }
             }
-            Err(trouble) => self.context.output.warn(format!(
+            Err(error) => self.context.output.warn(format!(
                 "the configuration was read again and refused, the old one stays in force: {}",
-                trouble.cause()
+                error.cause()
             )),
         }
     }
 
-    async fn replaced(&mut self) -> Result<(), Trouble> {
+    async fn reload_services(&mut self) -> Result<(), CliError> {
         let file = self.context.file().map(|path| path.display().to_string());
         let audit = self.backstop.audit("SIGHUP");
         // Before it is read: that it was refused is to be known, too.
-        let noted = audit.note("config reload", json!({ "file": file })).await?;
+        let noted = audit
+            .open_entry("config reload", json!({ "file": file }))
+            .await?;
         let replaced = match self
             .context
-            .read_again(self.args.listen.clone(), self.args.base.clone())
+            .reload_config(self.args.listen.clone(), self.args.base.clone())
         {
-            Ok(config) => self.replaced_by(config).await,
-            Err(trouble) => Err(trouble),
+            Ok(config) => self.apply_config(config).await,
+            Err(error) => Err(error),
         };
         let count = u64::from(replaced.is_ok());
         audit
-            .note_end(
+            .record_end(
                 noted,
                 count,
                 replaced
                     .as_ref()
                     .err()
-                    .map(|trouble| trouble.cause().to_owned()),
+                    .map(|error| error.cause().to_owned()),
             )
             .await;
         replaced
     }
 
     /// All of it or nothing.
-    async fn replaced_by(&mut self, config: Config) -> Result<(), Trouble> {
-        let standing = self.app.config();
+    async fn apply_config(&mut self, config: Config) -> Result<(), CliError> {
+        let current = self.app.config();
         let change = self
             .serving
             .prepare(config.clone())
             .await
-            .map_err(|error| unserved(error, &config))?;
-        let crew = Crew::start(&self.backstop, &config).await?;
-        self.serving.change(change);
+            .map_err(|error| serve_error(error, &config))?;
+        let services = ConfiguredServices::start(&self.backstop, &config).await?;
+        self.serving.apply(change);
         self.start_at = None;
-        if let Some(before) = self.crew.replace(crew) {
+        if let Some(before) = self.services.replace(services) {
             self.was_served |= before.was_served();
-            self.retired.spawn(before.dismiss(self.force.clone()));
+            self.retired.spawn(before.shut_down(self.force.clone()));
         }
-        for what in fixed(&standing, &config) {
+        for what in restart_only_changes(&current, &config) {
             self.context
                 .output
                 .warn(format!("{what} has changed; that takes a restart"));
@@ -255,11 +264,11 @@ impl House<'_> {
 
     /// Lets running jobs end, and then requests: workers elsewhere, whose beats and ends came to
     /// nobody meanwhile, would be given up. A second signal calls all of it off.
-    async fn close(self, mut signals: Signals) {
+    async fn close(self, mut signals: StopSignals) {
         let Self {
             context,
             mut serving,
-            crew,
+            services,
             mut retired,
             force,
             ..
@@ -269,15 +278,15 @@ impl House<'_> {
             context.config.grace
         ));
         serving.leave();
-        if let Some(crew) = crew {
-            retired.spawn(crew.dismiss(force.clone()));
+        if let Some(services) = services {
+            retired.spawn(services.shut_down(force.clone()));
         }
         loop {
             tokio::select! {
                 () = async {
                     while retired.join_next().await.is_some() {}
                     serving.stop();
-                    serving.ended().await;
+                    serving.wait_until_ended().await;
                 } => return,
                 () = signals.next() => {
                     context.output.announce("stopping at once: running jobs are called off and given back");
@@ -290,15 +299,15 @@ impl House<'_> {
 }
 
 /// Waits for the end of a crew; for ever, if there is none.
-async fn broken(crew: &mut Option<Crew>) {
-    match crew {
-        Some(crew) => crew.broken().await,
+async fn services_ended(services: &mut Option<ConfiguredServices>) {
+    match services {
+        Some(services) => services.ended().await,
         None => std::future::pending().await,
     }
 }
 
 /// Waits for a time; for ever, if there is none.
-async fn time_of(at: Option<Instant>) {
+async fn sleep_until_retry(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
@@ -306,28 +315,29 @@ async fn time_of(at: Option<Instant>) {
 }
 
 /// What cannot change while the server runs, and has.
-fn fixed(standing: &Config, config: &Config) -> Vec<&'static str> {
-    let kind = |config: &Config| std::mem::discriminant::<Transport>(&config.server.transport);
+fn restart_only_changes(current: &Config, config: &Config) -> Vec<&'static str> {
+    let kind =
+        |config: &Config| std::mem::discriminant::<ServerTransport>(&config.server.transport);
     let changes = [
         (
             "the store",
-            standing.store != config.store || standing.durability != config.durability,
+            current.store != config.store || current.durability != config.durability,
         ),
         (
             "`listen` of [server]",
-            standing.server.listen != config.server.listen,
+            current.server.listen != config.server.listen,
         ),
         (
             "`base` of [server]",
-            standing.server.base != config.server.base,
+            current.server.base != config.server.base,
         ),
         (
             "`connections_max` of [server]",
-            standing.server.connections_max != config.server.connections_max,
+            current.server.connections_max != config.server.connections_max,
         ),
         (
             "whether [server] has `tls` or `plain_http`",
-            kind(standing) != kind(config),
+            kind(current) != kind(config),
         ),
     ];
     changes
@@ -338,8 +348,12 @@ fn fixed(standing: &Config, config: &Config) -> Vec<&'static str> {
 }
 
 /// Where it is. What can be relied on `doctor` says: repeated at each start, nobody reads it.
-fn announce(serving: &Serving, config: &Config, context: &Context) -> Result<(), Trouble> {
-    let scheme = if matches!(config.server.transport, Transport::Tls(_)) {
+fn announce(
+    serving: &RunningServer,
+    config: &Config,
+    context: &CliContext,
+) -> Result<(), CliError> {
+    let scheme = if matches!(config.server.transport, ServerTransport::Tls(_)) {
         "https"
     } else {
         "http"
@@ -361,7 +375,7 @@ fn announce(serving: &Serving, config: &Config, context: &Context) -> Result<(),
 
 /// What is worked on here, and how soon a dead worker's job runs again. Workers over HTTP choose
 /// their leases: no bound can be told for those.
-fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
+fn announce_services(services: &ConfiguredServices, config: &Config, context: &CliContext) {
     let handled = config
         .queues
         .iter()
@@ -375,17 +389,18 @@ fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
     }
     context.output.announce(format!(
         "a dead worker's job runs again within {}, by the leases of the configuration; a worker over HTTP chooses its own, `lease_ms`",
-        crew.recovery_bound()
+        services.recovery_bound()
     ));
-    crew.announce(config, context.output);
+    services.announce(config, context.output);
 }
 
 /// Why it does not start, with what to do.
-pub(super) fn unserved(error: CannotServe, config: &Config) -> Trouble {
+pub(super) fn serve_error(error: ServeError, config: &Config) -> CliError {
     let encrypt = "tls = { cert = \"cert.pem\", key = \"key.pem\" } in [server], or plain_http = true behind a proxy that has TLS";
-    let is_encrypted = config.server.transport != Transport::Plain || config.server.is_loopback();
+    let is_encrypted =
+        config.server.transport != ServerTransport::Plain || config.server.is_loopback();
     match error {
-        CannotServe::NoToken(_) => {
+        ServeError::NoToken(_) => {
             let token = "backstop token create --scope admin, with the same store";
             let advice = if is_encrypted { token.to_owned() } else { format!("{token}; and {encrypt}") };
             let without = if config.server.is_loopback() {
@@ -393,16 +408,16 @@ pub(super) fn unserved(error: CannotServe, config: &Config) -> Trouble {
             } else {
                 "listen on 127.0.0.1, where none is needed"
             };
-            Trouble::misuse(error).advise(format!("{advice}; or {without}"))
+            CliError::misuse(error).advise(format!("{advice}; or {without}"))
         }
-        CannotServe::NotEncrypted(_) => {
-            Trouble::misuse(error).advise(format!("{encrypt}; or listen on 127.0.0.1"))
+        ServeError::NotEncrypted(_) => {
+            CliError::misuse(error).advise(format!("{encrypt}; or listen on 127.0.0.1"))
         }
-        CannotServe::Certificate(_) => {
-            Trouble::misuse(error).advise("`tls` in [server] names two PEM files: the certificate with those that vouch for it, and its key")
+        ServeError::Certificate(_) => {
+            CliError::misuse(error).advise("`tls` in [server] names two PEM files: the certificate with those that vouch for it, and its key")
         }
-        CannotServe::Store(error) => error.into(),
-        CannotServe::Address(..) => Trouble::new(error).advise("--listen with an address of this machine and a free port"),
-        other => Trouble::new(other),
+        ServeError::Store(error) => error.into(),
+        ServeError::Address(..) => CliError::new(error).advise("--listen with an address of this machine and a free port"),
+        other => CliError::new(other),
     }
 }

@@ -1,14 +1,14 @@
 //! `backstop sweep`: look for work that was lost before it reached the queue, and give it jobs.
 
-use super::because::Because;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use super::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{about, count, relative};
-use crate::trouble::{Trouble, Verdict};
-use backstop::config::USUAL_FILE;
-use backstop::sweeps::{PastRun, Report, Sweep, SweepError, Sweeper};
+use backstop::config::DEFAULT_FILE;
+use backstop::sweeps::{PastRun, Sweep, SweepError, SweepReport, Sweeper};
 use backstop::{Backstop, Time};
-use backstop_server::wire::sweep::{ReportShape, SweepShape, SweepsShape};
+use backstop_server::wire::sweep::{SweepReportShape, SweepShape, SweepsShape};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -55,52 +55,52 @@ pub(crate) struct SweepArgs {
     #[arg(long, conflicts_with_all = ["dry_run", "at", "reason"])]
     history: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let sweeps = chosen(args.name.as_deref(), context)?;
+pub(crate) async fn run(args: &SweepArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let sweeps = select_sweeps(args.name.as_deref(), context)?;
     let changes = !args.dry_run && !args.history;
     let backstop = if changes {
         context.open().await?
     } else {
-        context.look().await?
+        context.open_for_reading().await?
     };
     if args.history {
         return history(&sweeps, &backstop, context).await;
     }
     let at = args.at.unwrap_or_else(|| backstop.now());
-    let (mut shapes, mut verdict) = (Map::new(), Verdict::Fine);
+    let (mut shapes, mut status) = (Map::new(), ExitStatus::Success);
     for sweep in &sweeps {
         let sweeper = backstop.sweeper(sweep);
         let outcome = if args.dry_run {
             sweeper.dry_run(at).await
         } else {
-            args.because.changes(&backstop).sweep(sweep, at).await
+            args.reason.changes(&backstop).sweep(sweep, at).await
         };
         if args.name.is_some() {
-            return tell_one(
+            return print_one(
                 sweep,
-                &outcome.map_err(|error| failed(sweep, &error))?,
+                &outcome.map_err(|error| sweep_error(sweep, &error))?,
                 args,
                 context,
             );
         }
         let shape = match &outcome {
             Ok(report) => {
-                verdict = worse(verdict, of(report));
-                serde_json::to_value(ReportShape::new(report, args.dry_run))
-                    .map_err(Trouble::new)?
+                status = worse(status, exit_status(report));
+                serde_json::to_value(SweepReportShape::new(report, args.dry_run))
+                    .map_err(CliError::new)?
             }
             Err(error) => {
-                verdict = Verdict::FallsShort;
+                status = ExitStatus::Failure;
                 json!({ "error": error.to_string() })
             }
         };
         if !context.output.is_json() {
             match &outcome {
-                Ok(report) => tell(sweep, report, args, context)?,
+                Ok(report) => print_report(sweep, report, args, context)?,
                 Err(error) => context
                     .output
                     .warn(format!("sweep {}: {error}", sweep.name())),
@@ -111,17 +111,20 @@ pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, 
     if context.output.is_json() {
         context.output.json(&json!({ "sweeps": shapes }))?;
     }
-    Ok(verdict)
+    Ok(status)
 }
 
 /// The sweeps a command is about.
-pub(super) fn chosen(name: Option<&str>, context: &Context) -> Result<Vec<Sweep>, Trouble> {
+pub(super) fn select_sweeps(
+    name: Option<&str>,
+    context: &CliContext,
+) -> Result<Vec<Sweep>, CliError> {
     let sweeps = &context.config.sweeps;
     let Some(name) = name else {
         if sweeps.is_empty() {
             return Err(
-                Trouble::misuse("there are no sweeps in the configuration").advise(format!(
-                    "an entry [sweeps.NAME] in {USUAL_FILE}; see `backstop sweep --help`"
+                CliError::misuse("there are no sweeps in the configuration").advise(format!(
+                    "an entry [sweeps.NAME] in {DEFAULT_FILE}; see `backstop sweep --help`"
                 )),
             );
         }
@@ -137,58 +140,58 @@ pub(super) fn chosen(name: Option<&str>, context: &Context) -> Result<Vec<Sweep>
             } else {
                 format!("there are {}", known.join(", "))
             };
-            Trouble::misuse(format!(
+            CliError::misuse(format!(
                 "there is no sweep {name} in the configuration; {there}"
             ))
             .advise(format!(
-                "an entry [sweeps.{name}] in {USUAL_FILE}; see `backstop sweep --help`"
+                "an entry [sweeps.{name}] in {DEFAULT_FILE}; see `backstop sweep --help`"
             ))
         })
 }
 
-fn failed(sweep: &Sweep, error: &SweepError) -> Trouble {
-    Trouble::new(format!("sweep {}: {error}", sweep.name()))
+fn sweep_error(sweep: &Sweep, error: &SweepError) -> CliError {
+    CliError::new(format!("sweep {}: {error}", sweep.name()))
 }
 
-const fn worse(one: Verdict, other: Verdict) -> Verdict {
+const fn worse(one: ExitStatus, other: ExitStatus) -> ExitStatus {
     match (one, other) {
-        (Verdict::Fine, Verdict::Fine) => Verdict::Fine,
-        _ => Verdict::FallsShort,
+        (ExitStatus::Success, ExitStatus::Success) => ExitStatus::Success,
+        _ => ExitStatus::Failure,
     }
 }
 
-fn of(report: &Report) -> Verdict {
+fn exit_status(report: &SweepReport) -> ExitStatus {
     let is_whole = report.unusable.is_empty() && report.refused.is_empty();
     if is_whole {
-        Verdict::Fine
+        ExitStatus::Success
     } else {
-        Verdict::FallsShort
+        ExitStatus::Failure
     }
 }
 
-fn tell_one(
+fn print_one(
     sweep: &Sweep,
-    report: &Report,
+    report: &SweepReport,
     args: &SweepArgs,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
         context
             .output
-            .json(&ReportShape::new(report, args.dry_run))?;
-        complain(sweep, report, context);
+            .json(&SweepReportShape::new(report, args.dry_run))?;
+        warn_of_problems(sweep, report, context);
     } else {
-        tell(sweep, report, args, context)?;
+        print_report(sweep, report, args, context)?;
     }
-    Ok(of(report))
+    Ok(exit_status(report))
 }
 
-fn tell(
+fn print_report(
     sweep: &Sweep,
-    report: &Report,
+    report: &SweepReport,
     args: &SweepArgs,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let number = |rows: &[Value]| count(rows.len() as u64);
     let (done, rows) = if args.dry_run {
         ("to enqueue", &report.would_enqueue)
@@ -225,12 +228,12 @@ fn tell(
             "{spent} have a job that ended and keeps its unique key; they are left alone"
         ));
     }
-    complain(sweep, report, context);
+    warn_of_problems(sweep, report, context);
     Ok(())
 }
 
 /// What keeps rows from being recovered.
-fn complain(sweep: &Sweep, report: &Report, context: &Context) {
+fn warn_of_problems(sweep: &Sweep, report: &SweepReport, context: &CliContext) {
     for unusable in &report.unusable {
         context.output.warn(format!(
             "sweep {}: row {}: {}",
@@ -251,8 +254,8 @@ fn complain(sweep: &Sweep, report: &Report, context: &Context) {
 async fn history(
     sweeps: &[Sweep],
     backstop: &Backstop,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let mut all = Vec::new();
     for sweep in sweeps {
         let sweeper: Sweeper = backstop.sweeper(sweep);
@@ -271,11 +274,11 @@ async fn history(
     } else {
         context.output.table(&table(&all, backstop.now()))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "SWEEP", "WHEN", "TOOK", "FOUND", "ALIVE", "DEAD", "ENQUEUED", "GIVEN UP", "KEY KEPT",
         "REFUSED", "ERROR",
     ]);
@@ -283,9 +286,9 @@ fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
         .iter()
         .flat_map(|(sweep, runs)| runs.iter().map(move |run| (sweep, run)))
     {
-        let plain = |text: String| (text, Tone::Plain);
+        let plain = |text: String| (text, CellTone::Plain);
         let number = |number: usize| plain(count(number as u64));
-        table.toned([
+        table.styled_row([
             plain(sweep.name().to_owned()),
             plain(relative(run.at, now)),
             plain(about(run.took)),
@@ -296,7 +299,7 @@ fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
             number(run.buried),
             number(run.spent),
             number(run.refused),
-            (run.error.clone().unwrap_or_default(), Tone::Bad),
+            (run.error.clone().unwrap_or_default(), CellTone::Bad),
         ]);
     }
     table

@@ -5,16 +5,16 @@ mod due;
 mod run;
 mod status;
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop::Time;
-use backstop::config::{TableConfig, USUAL_FILE};
+use backstop::config::{DEFAULT_FILE, TableConfig};
 use backstop::tables::{Table, TableError};
 use clap::{Args, Subcommand};
 
 /// Look at adopted tables, and work them off.
 #[derive(Subcommand, Debug)]
-pub(crate) enum TableCommand {
+pub(crate) enum TableSubcommand {
     /// Whether a table can be worked off, what it lacks, and which index would help
     #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ A table of yours with a key, a status and the time at which a row came in:
 Looks the table up in the catalogue of its database, prints the statements that would make it complete and the indexes
 by which due rows are found without a look at all others, and shows in short how the database finds them without and with
 those indexes. Runs none of these statements and changes no row. Exits 1 if the table cannot be worked off as it is.")]
-    Check(check::CheckArgs),
+    Check(check::TableCheckArgs),
     /// What a pass would take, in its order; runs nothing
     #[command(after_help = "\
 Examples:
@@ -51,9 +51,9 @@ of a round of a progressive strategy that was cut at its limit, then the newest 
 hands are not listed. Rows that are not due never take the place of rows that are.")]
     Due(TableArgs),
     /// Work off what is due: one pass
-    Run(run::RunArgs),
+    Run(run::TableRunArgs),
     /// How a table stands: rows by state and by age, what is due, what is not tried any more
-    Status(status::StatusArgs),
+    Status(status::TableStatusArgs),
 }
 
 /// Which table, and seen from when.
@@ -67,18 +67,21 @@ pub(crate) struct TableArgs {
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &TableCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &TableSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        TableCommand::Check(args) => check::run(args, context).await,
-        TableCommand::Due(args) => due::run(args, context).await,
-        TableCommand::Run(args) => run::run(args, context).await,
-        TableCommand::Status(args) => status::run(args, context).await,
+        TableSubcommand::Check(args) => check::run(args, context).await,
+        TableSubcommand::Due(args) => due::run(args, context).await,
+        TableSubcommand::Run(args) => run::run(args, context).await,
+        TableSubcommand::Status(args) => status::run(args, context).await,
     }
 }
 
 impl TableArgs {
     /// The table as it is configured.
-    fn configured<'a>(&self, context: &'a Context) -> Result<&'a TableConfig, Trouble> {
+    fn find_table<'a>(&self, context: &'a CliContext) -> Result<&'a TableConfig, CliError> {
         let (tables, name) = (&context.config.tables, &self.name);
         tables.get(name).ok_or_else(|| {
             let known: Vec<&str> = tables.keys().map(String::as_str).collect();
@@ -86,20 +89,20 @@ impl TableArgs {
                 [] => "there are none".to_owned(),
                 known => format!("there are {}", known.join(", ")),
             };
-            Trouble::misuse(format!(
+            CliError::misuse(format!(
                 "there is no table {name} in the configuration; {there}"
             ))
             .advise(format!(
-                "an entry [tables.{name}] in {USUAL_FILE}; see `backstop table check --help`"
+                "an entry [tables.{name}] in {DEFAULT_FILE}; see `backstop table check --help`"
             ))
         })
     }
 }
 
 /// What went wrong with a table, and the next step.
-fn failed(table: &Table, error: TableError) -> Trouble {
+fn table_error(table: &Table, error: TableError) -> CliError {
     match error {
         TableError::Store(error) => error.into(),
-        error => Trouble::new(format!("table {}: {error}", table.name())),
+        error => CliError::new(format!("table {}: {error}", table.name())),
     }
 }

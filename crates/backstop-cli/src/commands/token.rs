@@ -1,19 +1,19 @@
 //! `backstop token`: what lets people and programs in from elsewhere.
 
-use super::because::Because;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use super::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::relative;
-use crate::trouble::{Trouble, Verdict};
 use backstop::{QueueName, Span, Time};
-use backstop_server::access::{BadToken, NewToken, Scope, Token, Tokens};
+use backstop_server::access::{CreateTokenError, NewToken, Scope, Token, TokenRegistry};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Tokens: make, list, revoke.
 #[derive(Subcommand, Debug)]
-pub(crate) enum TokenCommand {
+pub(crate) enum TokenSubcommand {
     /// Make a token; it is shown once and kept nowhere
     #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ A token with queues may do that in these queues only: push to, lease from, look 
 to it: the dashboard, streams, schedules, sweeps, tables, metrics, events, and changes that name no queue.
 The store keeps only a hash. All servers of the store know the token at once. To exchange one, make the new one first, give it to
 whoever had the old one, and revoke that: both work meanwhile.")]
-    Create(CreateArgs),
+    Create(TokenCreateArgs),
     /// All tokens, without what they open
     #[command(after_help = "\
 Examples:
@@ -37,12 +37,12 @@ Examples:
     #[command(after_help = "\
 Examples:
   backstop token revoke 4f1c9a02be77 --reason 'it was in a log'")]
-    Revoke(RevokeArgs),
+    Revoke(TokenRevokeArgs),
 }
 
 /// What for, and for how long.
 #[derive(Args, Debug)]
-pub(crate) struct CreateArgs {
+pub(crate) struct TokenCreateArgs {
     /// What it allows: push, work, read or admin; may be given several times
     #[arg(long = "scope", value_name = "SCOPE", required = true)]
     scopes: Vec<Scope>,
@@ -56,50 +56,53 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "D")]
     expires: Option<Span>,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which.
 #[derive(Args, Debug)]
-pub(crate) struct RevokeArgs {
+pub(crate) struct TokenRevokeArgs {
     /// The id that `backstop token list` shows
     id: String,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl TokenCommand {
+impl TokenSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(self, Self::List)
     }
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &TokenSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        TokenCommand::Create(args) => create(args, context).await,
-        TokenCommand::List => list(context).await,
-        TokenCommand::Revoke(args) => revoke(args, context).await,
+        TokenSubcommand::Create(args) => create(args, context).await,
+        TokenSubcommand::List => list(context).await,
+        TokenSubcommand::Revoke(args) => revoke(args, context).await,
     }
 }
 
-async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble> {
+async fn create(args: &TokenCreateArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open().await?;
-    let (scopes, queues) = (once(&args.scopes), once(&args.queues));
+    let (scopes, queues) = (deduplicate(&args.scopes), deduplicate(&args.queues));
     let new = NewToken {
         name: args.name.clone(),
         scopes,
         queues,
         expires_in: args.expires,
     };
-    let tokens = Tokens::of(&backstop).because(args.because.reason());
+    let tokens = TokenRegistry::of(&backstop).because(args.reason.reason());
     let minted = tokens
-        .create(&Context::who(), new)
+        .create(&CliContext::current_user(), new)
         .await
         .map_err(|error| match error {
-            BadToken::Store(error) => error.into(),
-            other => Trouble::misuse(other),
+            CreateTokenError::Store(error) => error.into(),
+            other => CliError::misuse(other),
         })?;
     if context.output.is_json() {
         context
@@ -112,21 +115,22 @@ async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble
             minted.id
         ));
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Each of these once, in order.
-fn once<T: Ord + Clone>(said: &[T]) -> Vec<T> {
-    said.iter()
+fn deduplicate<T: Ord + Clone>(values: &[T]) -> Vec<T> {
+    values
+        .iter()
         .cloned()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect()
 }
 
-async fn list(context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    let (tokens, now) = (Tokens::of(&backstop).list().await?, backstop.now());
+async fn list(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
+    let (tokens, now) = (TokenRegistry::of(&backstop).list().await?, backstop.now());
     if context.output.is_json() {
         let tokens: Vec<Value> = tokens.iter().map(|token| shape(token, now)).collect();
         context.output.json(&json!({ "tokens": tokens }))?;
@@ -137,7 +141,7 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     } else {
         context.output.table(&table(&tokens, now))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 fn shape(token: &Token, now: Time) -> Value {
@@ -152,18 +156,18 @@ fn shape(token: &Token, now: Time) -> Value {
     })
 }
 
-fn table(tokens: &[Token], now: Time) -> Table {
-    let mut table = Table::new(&["ID", "NAME", "SCOPES", "QUEUES", "MADE", "EXPIRES"]);
+fn table(tokens: &[Token], now: Time) -> TextTable {
+    let mut table = TextTable::new(&["ID", "NAME", "SCOPES", "QUEUES", "MADE", "EXPIRES"]);
     for token in tokens {
         let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
         let queues: Vec<&str> = token.queues.iter().map(QueueName::as_str).collect();
         let expires = match token.expires_at {
-            None => ("never".to_owned(), Tone::Plain),
-            Some(_) if token.is_expired(now) => ("expired".to_owned(), Tone::Bad),
-            Some(at) => (relative(at, now), Tone::Plain),
+            None => ("never".to_owned(), CellTone::Plain),
+            Some(_) if token.is_expired(now) => ("expired".to_owned(), CellTone::Bad),
+            Some(at) => (relative(at, now), CellTone::Plain),
         };
-        let plain = |text: String| (text, Tone::Plain);
-        table.toned([
+        let plain = |text: String| (text, CellTone::Plain);
+        table.styled_row([
             plain(token.id.clone()),
             plain(token.name.clone()),
             plain(scopes.join(", ")),
@@ -179,14 +183,14 @@ fn table(tokens: &[Token], now: Time) -> Table {
     table
 }
 
-async fn revoke(args: &RevokeArgs, context: &Context) -> Result<Verdict, Trouble> {
+async fn revoke(args: &TokenRevokeArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let (backstop, id) = (context.open().await?, &args.id);
-    if !Tokens::of(&backstop)
-        .because(args.because.reason())
-        .revoke(&Context::who(), id)
+    if !TokenRegistry::of(&backstop)
+        .because(args.reason.reason())
+        .revoke(&CliContext::current_user(), id)
         .await?
     {
-        return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
+        return Err(CliError::new(format!("there is no token {id}")).advise("backstop token list"));
     }
     if context.output.is_json() {
         context.output.json(&json!({ "id": id, "revoked": true }))?;
@@ -195,5 +199,5 @@ async fn revoke(args: &RevokeArgs, context: &Context) -> Result<Verdict, Trouble
             .output
             .line(format!("{id} is revoked; servers notice within seconds"))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

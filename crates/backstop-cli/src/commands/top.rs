@@ -1,26 +1,26 @@
 //! `backstop top`: a store at a glance, in a terminal.
 //!
-//! [`figures`] reads the store, [`trail`] remembers readings for rates, [`state`] is what is looked
-//! at and what a key does to it, [`sheet`] makes rows of it, [`draw`] puts them on a screen,
+//! [`figures`] reads the store, [`rates`] remembers readings for rates, [`state`] is what is looked
+//! at and what a key does to it, [`rows`] makes rows of it, [`draw`] puts them on a screen,
 //! [`live`] is the loop around all of this.
 
 mod draw;
 mod figures;
 mod live;
-mod sheet;
+mod rates;
+mod rows;
 mod state;
-mod trail;
 
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop::{Backstop, Span};
 use clap::Args;
-use figures::Figures;
+use figures::TopFigures;
 use ratatui::crossterm::terminal;
-use state::{State, View};
+use rates::RateHistory;
+use state::{TopState, TopView};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::Duration;
-use trail::Trail;
 
 /// Readings nearer to each other than this would keep a store busy for nothing.
 const INTERVAL_MIN: Span = Span::millis(200);
@@ -29,7 +29,7 @@ const INTERVAL_MAX: Span = Span::minutes(10);
 /// Between the two readings that one frame's rates are made of, at most.
 const ONCE_MAX: Span = Span::secs(1);
 /// A frame that goes nowhere in particular.
-const USUAL_SIZE: (u16, u16) = (120, 40);
+const DEFAULT_SIZE: (u16, u16) = (120, 40);
 
 /// What to look at, and how often.
 #[derive(Args, Debug)]
@@ -51,65 +51,68 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     once: bool,
     /// The view to begin with
-    #[arg(long, value_enum, default_value_t = View::Queues)]
-    view: View,
+    #[arg(long, value_enum, default_value_t = TopView::Queues)]
+    view: TopView,
 }
 
 impl TopArgs {
     /// Whether it draws over the whole terminal, so that nothing else may be written there.
-    pub(crate) const fn has_the_screen(&self, is_json: bool) -> bool {
+    pub(crate) const fn is_full_screen(&self, is_json: bool) -> bool {
         !self.once && !is_json
     }
 }
 
 /// Shows the store until `q`, or once.
-pub(crate) async fn run(args: &TopArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(args: &TopArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     if args.interval < INTERVAL_MIN || args.interval > INTERVAL_MAX {
         let cause = format!(
             "--interval must be from {INTERVAL_MIN} to {INTERVAL_MAX}; it is {}",
             args.interval
         );
-        return Err(Trouble::misuse(cause).advise("backstop top --interval 2s"));
+        return Err(CliError::misuse(cause).advise("backstop top --interval 2s"));
     }
-    if args.has_the_screen(context.output.is_json()) {
+    if args.is_full_screen(context.output.is_json()) {
         if !stdin().is_terminal() || !stdout().is_terminal() {
             let cause = "there is no terminal here to draw on and to take keys from";
-            return Err(Trouble::misuse(cause).advise("backstop top --once, or --once --json"));
+            return Err(CliError::misuse(cause).advise("backstop top --once, or --once --json"));
         }
-        let backstop = context.look().await?;
-        let state = State::new(args.view, context.config.store.to_string());
+        let backstop = context.open_for_reading().await?;
+        let state = TopState::new(args.view, context.config.store.to_string());
         return live::run(backstop, state, pause(args.interval), context).await;
     }
-    once(args, context).await
+    print_once(args, context).await
 }
 
-async fn once(args: &TopArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    let (figures, trail) = twice(&backstop, args.interval.min(ONCE_MAX)).await?;
+async fn print_once(args: &TopArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
+    let (figures, history) = read_twice(&backstop, args.interval.min(ONCE_MAX)).await?;
     if context.output.is_json() {
-        context.output.json(&figures.shape(&trail))?;
-        return Ok(Verdict::Fine);
+        context.output.json(&figures.shape(&history))?;
+        return Ok(ExitStatus::Success);
     }
-    let mut state = State::new(args.view, context.config.store.to_string());
-    state.take_in(figures, trail);
+    let mut state = TopState::new(args.view, context.config.store.to_string());
+    state.take_in(figures, history);
     let (width, _) = terminal::size()
         .ok()
         .filter(|_| stdout().is_terminal())
-        .unwrap_or(USUAL_SIZE);
+        .unwrap_or(DEFAULT_SIZE);
     context
         .output
         .lines(&draw::text(&mut state, width.max(40)))?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Two readings, so that there are rates.
-async fn twice(backstop: &Backstop, apart: Span) -> Result<(Figures, Trail), Trouble> {
-    let mut trail = Trail::default();
-    trail.push(&Figures::read(backstop).await?);
+async fn read_twice(
+    backstop: &Backstop,
+    apart: Span,
+) -> Result<(TopFigures, RateHistory), CliError> {
+    let mut history = RateHistory::default();
+    history.push(&TopFigures::read(backstop).await?);
     tokio::time::sleep(pause(apart)).await;
-    let figures = Figures::read(backstop).await?;
-    trail.push(&figures);
-    Ok((figures, trail))
+    let figures = TopFigures::read(backstop).await?;
+    history.push(&figures);
+    Ok((figures, history))
 }
 
 fn pause(span: Span) -> Duration {

@@ -3,16 +3,16 @@
 pub(crate) mod serve;
 
 use super::policy;
-use crate::context::Context;
-use crate::crew::{self, Lane};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus, worker_refused};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict, refused};
-use backstop::config::{Config, HandlerConfig, USUAL_FILE};
+use crate::services::{self, HandledQueue};
+use backstop::config::{Config, DEFAULT_FILE, HandlerConfig};
 use backstop::sweeps::Sweep;
 use backstop::workers::LISTED;
 use backstop::{
-    Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
-    Schedule, Span,
+    Backstop, Exec, ExecOutput, Http, QueueName, QueueSettings, RetryPolicy, RunningWorker,
+    Schedule, Span, WorkerProgress,
 };
 use backstop_core::limits::REFUSED_AT_START_FOR;
 use backstop_core::port::StoreError;
@@ -95,20 +95,23 @@ pub(crate) struct WorkArgs {
 }
 
 /// Works until it is told to stop, or until nothing is left.
-pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let lanes = lanes(args, &context.config)?;
-    for lane in &lanes {
-        crew::programs::check(&format!("queue {}", lane.queue), &lane.handler)?;
+pub(crate) async fn run(args: &WorkArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let handled_queues = read_handled_queues(args, &context.config)?;
+    for handled_queue in &handled_queues {
+        services::programs::check(
+            &format!("queue {}", handled_queue.queue),
+            &handled_queue.handler,
+        )?;
     }
     if !args.until_empty {
-        crew::programs::check_tables(&context.config)?;
+        services::programs::check_tables(&context.config)?;
     }
     let backstop = context.open().await?;
     if let Some(error) = refused_at_start(&backstop).await {
-        return Err(refused(&error, &context.config.store));
+        return Err(worker_refused(&error, &context.config.store));
     }
     let started = Instant::now();
-    let signals = serve::Signals::listen()?;
+    let signals = serve::StopSignals::listen()?;
     // Who stays to the end of a queue only has no time for what is looked for every half hour.
     let sweeps: Vec<Sweep> = context
         .config
@@ -120,7 +123,7 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let tables = if args.until_empty {
         Vec::new()
     } else {
-        crew::tables(&context.config)?
+        services::tables(&context.config)?
     };
     if args.until_empty {
         // What is due now belongs to what is to be done; the worker's own look might come after the
@@ -128,28 +131,38 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
         let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
         backstop.schedules().look(&schedules).await?;
     }
-    let running = crew::worker(&backstop, &lanes, &sweeps, &tables, &context.config)?.start()?;
+    let running = services::worker(
+        &backstop,
+        &handled_queues,
+        &sweeps,
+        &tables,
+        &context.config,
+    )?
+    .start()?;
     let worker = running.name().to_string();
-    announce(&running, &lanes, args.show_output, context);
-    crew::announce::sweeps(&sweeps, context.output);
-    crew::announce::tables(&tables, &context.config, context.output);
-    let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
+    announce(&running, &handled_queues, args.show_output, context);
+    services::announce::sweeps(&sweeps, context.output);
+    services::announce::tables(&tables, &context.config, context.output);
+    let queues: Vec<QueueName> = handled_queues
+        .into_iter()
+        .map(|handled_queue| handled_queue.queue)
+        .collect();
     let until = if args.until_empty {
-        serve::Until::Empty
+        serve::StopCondition::Empty
     } else {
-        serve::Until::Told
+        serve::StopCondition::Signal
     };
     let (progress, refusal) =
         serve::serve(running, signals, &backstop, &queues, until, context).await;
     summarise(&worker, progress, started.elapsed(), context)?;
     if let Some(error) = refusal {
-        return Err(refused(&error, &context.config.store));
+        return Err(worker_refused(&error, &context.config.store));
     }
     let falls_short = args.until_empty && progress.dead > 0;
     Ok(if falls_short {
-        Verdict::FallsShort
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }
 
@@ -171,24 +184,24 @@ async fn refused_at_start(backstop: &Backstop) -> Option<StoreError> {
 }
 
 /// The queues to serve: as the flags say, else as the configuration says.
-fn lanes(args: &WorkArgs, config: &Config) -> Result<Vec<Lane>, Trouble> {
-    let flagged = flagged(args)?;
+fn read_handled_queues(args: &WorkArgs, config: &Config) -> Result<Vec<HandledQueue>, CliError> {
+    let flagged = handler_of_flags(args)?;
     let queues: Vec<QueueName> = match (args.queues.is_empty(), &flagged) {
         (false, _) => args.queues.clone(),
         (true, Some(_)) => {
-            return Err(Trouble::misuse("which queues?")
+            return Err(CliError::misuse("which queues?")
                 .advise("backstop work QUEUE --exec CMD | --http URL"));
         }
-        (true, None) => with_handlers(config)?,
+        (true, None) => queues_with_handlers(config)?,
     };
     queues
         .into_iter()
-        .map(|queue| lane(queue, flagged.as_ref(), args, config))
+        .map(|queue| handled_queue(queue, flagged.as_ref(), args, config))
         .collect()
 }
 
 /// The handler the flags name, if they name one.
-fn flagged(args: &WorkArgs) -> Result<Option<HandlerConfig>, Trouble> {
+fn handler_of_flags(args: &WorkArgs) -> Result<Option<HandlerConfig>, CliError> {
     if let Some(address) = &args.http {
         return Ok(Some(HandlerConfig::Http(service(address)?)));
     }
@@ -206,14 +219,14 @@ fn flagged(args: &WorkArgs) -> Result<Option<HandlerConfig>, Trouble> {
 }
 
 /// The web service that a flag names.
-pub(super) fn service(address: &str) -> Result<Http, Trouble> {
+pub(super) fn service(address: &str) -> Result<Http, CliError> {
     let http = Http::new(address).and_then(|http| http.check().map(|()| http));
     http.map_err(|problem| {
-        Trouble::misuse(format!("--http: {problem}")).advise("--http http://127.0.0.1:9000/detect")
+        CliError::misuse(format!("--http: {problem}")).advise("--http http://127.0.0.1:9000/detect")
     })
 }
 
-fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
+fn queues_with_handlers(config: &Config) -> Result<Vec<QueueName>, CliError> {
     let served = config
         .queues
         .iter()
@@ -221,25 +234,25 @@ fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
     let is_idle = config.tables.values().all(|table| table.handler.is_none());
     if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() && is_idle {
-        return Err(Trouble::misuse(
+        return Err(CliError::misuse(
             "there is nothing to run: no queue and no table has a handler in the configuration",
         )
         .advise(format!(
-            "backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}"
+            "backstop work QUEUE --exec CMD | --http URL, or a handler in {DEFAULT_FILE}"
         )));
     }
     Ok(queues)
 }
 
-fn lane(
+fn handled_queue(
     queue: QueueName,
     flagged: Option<&HandlerConfig>,
     args: &WorkArgs,
     config: &Config,
-) -> Result<Lane, Trouble> {
+) -> Result<HandledQueue, CliError> {
     let entry = config.queues.get(&queue).cloned().unwrap_or_default();
     let handler = flagged.cloned().or(entry.handler).ok_or_else(|| {
-        Trouble::misuse(format!("queue {queue} has no handler in the configuration"))
+        CliError::misuse(format!("queue {queue} has no handler in the configuration"))
             .advise(format!("backstop work {queue} --exec CMD | --http URL"))
     })?;
     let output = if args.show_output {
@@ -252,14 +265,14 @@ fn lane(
         HandlerConfig::Exec(exec) => HandlerConfig::Exec(exec.stdout(output)),
         http @ HandlerConfig::Http(_) => http,
     };
-    Ok(Lane {
+    Ok(HandledQueue {
         queue,
         handler,
         settings,
     })
 }
 
-fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trouble> {
+fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, CliError> {
     let retry: RetryPolicy = args
         .retry
         .as_deref()
@@ -279,10 +292,20 @@ fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trou
 }
 
 /// Who works, on what, and where to see more of it.
-fn announce(running: &Running, lanes: &[Lane], shows_output: bool, context: &Context) {
+fn announce(
+    running: &RunningWorker,
+    handled_queues: &[HandledQueue],
+    shows_output: bool,
+    context: &CliContext,
+) {
     let (output, paint) = (context.output, context.output.paint_notes());
-    let served = |lane: &Lane| format!("{} ({} at once)", lane.queue, lane.settings.concurrency);
-    let served: Vec<String> = lanes.iter().map(served).collect();
+    let served = |handled_queue: &HandledQueue| {
+        format!(
+            "{} ({} at once)",
+            handled_queue.queue, handled_queue.settings.concurrency
+        )
+    };
+    let served: Vec<String> = handled_queues.iter().map(served).collect();
     if !served.is_empty() {
         output.announce(format!(
             "worker {} serves {}",
@@ -295,17 +318,17 @@ fn announce(running: &Running, lanes: &[Lane], shows_output: bool, context: &Con
         ));
     }
     if !shows_output
-        && lanes
+        && handled_queues
             .iter()
-            .any(|lane| matches!(lane.handler, HandlerConfig::Exec(_)))
+            .any(|handled_queue| matches!(handled_queue.handler, HandlerConfig::Exec(_)))
     {
         output.announce("what commands write to stdout is dropped; see it with --show-output");
     }
-    crew::announce::schedules(running.name(), &context.config, output);
+    services::announce::schedules(running.name(), &context.config, output);
 }
 
 #[derive(Serialize)]
-struct SummaryShape<'a> {
+struct WorkSummaryShape<'a> {
     worker: &'a str,
     started: u64,
     done: u64,
@@ -320,11 +343,11 @@ struct SummaryShape<'a> {
 
 fn summarise(
     worker: &str,
-    progress: Progress,
+    progress: WorkerProgress,
     elapsed: Duration,
-    context: &Context,
-) -> Result<(), Trouble> {
-    let Progress {
+    context: &CliContext,
+) -> Result<(), CliError> {
+    let WorkerProgress {
         started,
         done,
         retried,
@@ -336,7 +359,7 @@ fn summarise(
     } = progress;
     if context.output.is_json() {
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        return context.output.json(&SummaryShape {
+        return context.output.json(&WorkSummaryShape {
             worker,
             started,
             done,

@@ -1,23 +1,23 @@
 //! `backstop worker`: look at workers, quiet, resume or stop them.
 
-use crate::commands::because::Because;
 use crate::commands::confirm;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use crate::commands::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{bytes, count, counted, relative};
-use crate::trouble::{Trouble, Verdict};
 use backstop::core::WorkerName;
-use backstop::core::order::{Order, Ordered};
-use backstop::operate::Changes;
-use backstop::workers::{Health, LISTED, UNHEARD, WorkerInfo};
+use backstop::core::worker_command::{CommandOutcome, WorkerCommand};
+use backstop::operate::AuditedChanges;
+use backstop::workers::{LISTED, NOT_LISTENING, WorkerHealth, WorkerInfo};
 use backstop::{QueueName, Time};
 use backstop_core::terminal::shell_argument;
-use backstop_server::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
+use backstop_server::wire::worker::{WorkerCommandShape, WorkerShape, WorkersShape};
 use clap::{Args, Subcommand};
 
 /// Look at workers, quiet, resume or stop them.
 #[derive(Subcommand, Debug)]
-pub(crate) enum WorkerCommand {
+pub(crate) enum WorkerSubcommand {
     /// All workers that were heard of within the hour
     #[command(after_help = "\
 Examples:
@@ -35,14 +35,14 @@ Examples:
 It heeds that within seconds: what it claimed ahead goes back for others, tables are left to others. Schedules, sweeps and
 housekeeping go on, and so do the streams of a `backstop serve`. `backstop worker resume` has it go on; a worker that is started
 again under the same name, as on a SIGHUP, was not asked.")]
-    Quiet(WorkerArg),
+    Quiet(WorkerNameArgs),
     /// Take back what a worker was asked for
     #[command(after_help = "\
 Examples:
   backstop worker resume web-1/4711/a3f09c
 
 One that has begun to stop does not go back to work.")]
-    Resume(WorkerArg),
+    Resume(WorkerNameArgs),
     /// Have a worker end what it runs, within its grace, and then itself
     #[command(after_help = "\
 Examples:
@@ -51,67 +51,70 @@ Examples:
 
 As SIGTERM does. The worker of a `backstop serve` stops, with its tables and streams, and the server goes on, keeps house and fires
 schedules and sweeps; a SIGHUP has it work again. A worker over HTTP is told so in the answers to its requests, and gets no more jobs.")]
-    Stop(StopArgs),
+    Stop(WorkerStopArgs),
 }
 
 /// Which worker.
 #[derive(Args, Debug)]
-pub(crate) struct WorkerArg {
+pub(crate) struct WorkerNameArgs {
     /// The worker, as `backstop worker list` names it
     worker: String,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which worker, and whether that was meant.
 #[derive(Args, Debug)]
-pub(crate) struct StopArgs {
+pub(crate) struct WorkerStopArgs {
     /// The worker, as `backstop worker list` names it
     worker: String,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-impl WorkerCommand {
+impl WorkerSubcommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
-    pub(crate) const fn only_looks(&self) -> bool {
+    pub(crate) const fn is_read_only(&self) -> bool {
         matches!(self, Self::List)
     }
 }
 
 /// Does what was asked for.
-pub(crate) async fn run(command: &WorkerCommand, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    command: &WorkerSubcommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     match command {
-        WorkerCommand::List => list(context).await,
-        WorkerCommand::Quiet(args) => {
-            let changes = args.because.changes(&context.look().await?);
-            order(
+        WorkerSubcommand::List => list(context).await,
+        WorkerSubcommand::Quiet(args) => {
+            let changes = args.reason.changes(&context.open_for_reading().await?);
+            send_command(
                 &changes,
                 &WorkerName::new(&args.worker),
-                Order::Quiet,
+                WorkerCommand::Quiet,
                 context,
             )
             .await
         }
-        WorkerCommand::Resume(args) => {
-            let changes = args.because.changes(&context.look().await?);
-            order(
+        WorkerSubcommand::Resume(args) => {
+            let changes = args.reason.changes(&context.open_for_reading().await?);
+            send_command(
                 &changes,
                 &WorkerName::new(&args.worker),
-                Order::Resume,
+                WorkerCommand::Resume,
                 context,
             )
             .await
         }
-        WorkerCommand::Stop(args) => stop(args, context).await,
+        WorkerSubcommand::Stop(args) => stop(args, context).await,
     }
 }
 
-async fn list(context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+async fn list(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let workers = backstop.workers(LISTED).await?;
     let now = backstop.now();
     if context.output.is_json() {
@@ -138,21 +141,21 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
             ));
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// How it stands, with its tone.
-pub(super) const fn toned(health: Health) -> Tone {
+pub(super) const fn health_tone(health: WorkerHealth) -> CellTone {
     match health {
-        Health::Silent => Tone::Bad,
-        Health::Stopping | Health::Quiet => Tone::Warning,
-        Health::Live => Tone::Good,
-        Health::Stopped => Tone::Plain,
+        WorkerHealth::Silent => CellTone::Bad,
+        WorkerHealth::Stopping | WorkerHealth::Quiet => CellTone::Warning,
+        WorkerHealth::Live => CellTone::Good,
+        WorkerHealth::Stopped => CellTone::Plain,
     }
 }
 
-fn table(workers: &[WorkerInfo], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(workers: &[WorkerInfo], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "WORKER",
         "STATE",
         "HOST",
@@ -165,18 +168,18 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
         "LAST BEAT",
         "QUEUES",
     ]);
-    let mut sorted: Vec<(Health, &WorkerInfo)> = workers
+    let mut sorted: Vec<(WorkerHealth, &WorkerInfo)> = workers
         .iter()
         .map(|worker| (worker.health(now), worker))
         .collect();
     sorted.sort_by_key(|(health, _)| *health);
     for (health, worker) in sorted {
         let (status, about) = (&worker.status, &worker.about);
-        let plain = |text: String| (text, Tone::Plain);
+        let plain = |text: String| (text, CellTone::Plain);
         let places = about.places.filter(|places| *places > 0);
-        table.toned([
+        table.styled_row([
             plain(status.name.to_string()),
-            (health.as_str().to_owned(), toned(health)),
+            (health.as_str().to_owned(), health_tone(health)),
             plain(about.host.clone().unwrap_or_default()),
             plain(about.pid.map(|pid| pid.to_string()).unwrap_or_default()),
             plain(about.version.clone().unwrap_or_default()),
@@ -208,8 +211,8 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
     table
 }
 
-async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+async fn stop(args: &WorkerStopArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let name = WorkerName::new(&args.worker);
     if !args.yes {
         let workers = backstop.store().workers(LISTED, backstop.now()).await?;
@@ -221,7 +224,7 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
         let question = format!("Stop {name}, which holds {jobs}?");
         let refusal =
             format!("stopping {name} ends a worker with {jobs}, and nobody can be asked here");
-        if !confirm::ask(
+        if !confirm::confirm(
             &question,
             refusal,
             &format!(
@@ -230,32 +233,32 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
             ),
         )? {
             context.output.note("nothing was stopped");
-            return Ok(Verdict::FallsShort);
+            return Ok(ExitStatus::Failure);
         }
     }
-    order(
-        &args.because.changes(&backstop),
+    send_command(
+        &args.reason.changes(&backstop),
         &name,
-        Order::Stop,
+        WorkerCommand::Stop,
         context,
     )
     .await
 }
 
-async fn order(
-    changes: &Changes,
+async fn send_command(
+    changes: &AuditedChanges,
     name: &WorkerName,
-    order: Order,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
-    let Some(given) = changes.order(name, order).await? else {
+    order: WorkerCommand,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let Some(given) = changes.command_worker(name, order).await? else {
         return Err(
-            Trouble::new(format!("there is no worker {name} to be asked"))
+            CliError::new(format!("there is no worker {name} to be asked"))
                 .advise("backstop worker list"),
         );
     };
-    if given.ordered == Ordered::TooLate {
-        return Err(Trouble::new(format!(
+    if given.outcome == CommandOutcome::TooLate {
+        return Err(CliError::new(format!(
             "worker {name} has begun to stop and does not go back to work"
         ))
         .advise("start another one"));
@@ -263,22 +266,22 @@ async fn order(
     if context.output.is_json() {
         context
             .output
-            .json(&OrderedShape::new(name.as_str(), given))?;
+            .json(&WorkerCommandShape::new(name.as_str(), given))?;
     } else {
         let then = match order {
-            Order::Quiet => "takes no new jobs within seconds; what it runs may end",
-            Order::Resume => "goes on within seconds, unless it has begun to stop",
-            Order::Stop => "ends what it runs, within its grace, and then itself",
+            WorkerCommand::Quiet => "takes no new jobs within seconds; what it runs may end",
+            WorkerCommand::Resume => "goes on within seconds, unless it has begun to stop",
+            WorkerCommand::Stop => "ends what it runs, within its grace, and then itself",
         };
-        let same = if given.ordered == Ordered::Same {
+        let same = if given.outcome == CommandOutcome::Same {
             "as it was: "
         } else {
             ""
         };
         context.output.line(format!("{name}: {same}{then}"))?;
         if !given.listens {
-            context.output.warn(format!("{name}: {UNHEARD}"));
+            context.output.warn(format!("{name}: {NOT_LISTENING}"));
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

@@ -17,16 +17,16 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
 /// Writes events as JSON, without what must not be shown.
-pub(super) struct Json {
+pub(super) struct JsonFormatter {
     redaction: Redaction,
 }
 
-impl Json {
+impl JsonFormatter {
     pub(super) const fn new(redaction: Redaction) -> Self {
         Self { redaction }
     }
 
-    fn shown(&self, name: &str, value: Value) -> Value {
+    fn redact_value(&self, name: &str, value: Value) -> Value {
         match value {
             _ if self.redaction.is_secret(name) => Value::from(REDACTED),
             Value::String(text) => Value::from(self.redaction.text(&text)),
@@ -35,7 +35,7 @@ impl Json {
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Json {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for JsonFormatter {
     fn format_event(
         &self,
         context: &FmtContext<'_, S, JsonFields>,
@@ -56,12 +56,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Json
                     .filter(|(name, _)| !name.starts_with("otel.")),
             );
         }
-        event.record(&mut Fields(&mut line));
+        event.record(&mut JsonFieldVisitor(&mut line));
         let metadata = event.metadata();
         let mut line: Map<String, Value> = line
             .into_iter()
             .map(|(name, value)| {
-                let value = self.shown(&name, value);
+                let value = self.redact_value(&name, value);
                 (name, value)
             })
             .collect();
@@ -83,9 +83,9 @@ fn now() -> Time {
 }
 
 /// Takes the fields of an event in.
-struct Fields<'a>(&'a mut Map<String, Value>);
+struct JsonFieldVisitor<'a>(&'a mut Map<String, Value>);
 
-impl Visit for Fields<'_> {
+impl Visit for JsonFieldVisitor<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0
             .insert(field.name().to_owned(), Value::from(format!("{value:?}")));

@@ -6,10 +6,10 @@
 //! `OTEL_TRACES_EXPORTER=none`, `OTEL_SDK_DISABLED=true`. Without an address nothing is exported.
 
 use super::AnyLayer;
-use crate::trouble::Trouble;
+use crate::error::CliError;
 use backstop::TraceContext;
-use backstop::config::Telemetry;
-use backstop::trace::Exporter;
+use backstop::config::TelemetryConfig;
+use backstop::trace::TraceExporter;
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, TracerProvider,
 };
@@ -31,18 +31,19 @@ const SERVICE_USUAL: &str = "backstop";
 const TARGETS: &str = "backstop::";
 
 /// Spans on their way to a collector.
-pub(super) struct Traces(SdkTracerProvider);
+pub(super) struct TracerGuard(SdkTracerProvider);
 
 /// Starts exporting, if there is somewhere to; `read` looks up a variable.
 pub(super) fn start(
-    telemetry: &Telemetry,
+    telemetry: &TelemetryConfig,
     read: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Traces>, Trouble> {
-    let said = |name: &str| read(name).filter(|text| !text.is_empty());
-    let is_off = said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
-        || said("OTEL_TRACES_EXPORTER").is_some_and(|text| text == "none");
-    let of_environment =
-        said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| said("OTEL_EXPORTER_OTLP_ENDPOINT"));
+) -> Result<Option<TracerGuard>, CliError> {
+    let read_variable = |name: &str| read(name).filter(|text| !text.is_empty());
+    let is_off = read_variable("OTEL_SDK_DISABLED")
+        .is_some_and(|text| text.eq_ignore_ascii_case("true"))
+        || read_variable("OTEL_TRACES_EXPORTER").is_some_and(|text| text == "none");
+    let of_environment = read_variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        .or_else(|| read_variable("OTEL_EXPORTER_OTLP_ENDPOINT"));
     if is_off || (of_environment.is_none() && telemetry.otlp.is_none()) {
         return Ok(None);
     }
@@ -55,26 +56,26 @@ pub(super) fn start(
         exporter = exporter.with_endpoint(address);
     }
     let failed = |error| {
-        Trouble::misuse(format!("spans cannot be exported: {error}")).advise(
+        CliError::misuse(format!("spans cannot be exported: {error}")).advise(
             "`otlp = \"http://HOST:4318\"` under [telemetry], or OTEL_EXPORTER_OTLP_ENDPOINT",
         )
     };
     let mut provider = SdkTracerProvider::builder()
         .with_batch_exporter(exporter.build().map_err(failed)?)
-        .with_resource(resource(telemetry, said("OTEL_SERVICE_NAME")));
+        .with_resource(resource(telemetry, read_variable("OTEL_SERVICE_NAME")));
     if let Some(share) = telemetry
         .sample
-        .filter(|_| said("OTEL_TRACES_SAMPLER").is_none())
+        .filter(|_| read_variable("OTEL_TRACES_SAMPLER").is_none())
     {
         provider = provider.with_sampler(Sampler::ParentBased(Box::new(
             Sampler::TraceIdRatioBased(share),
         )));
     }
-    backstop::trace::exported_by(Ids);
-    Ok(Some(Traces(provider.build())))
+    backstop::trace::set_exporter(OpenTelemetryBridge);
+    Ok(Some(TracerGuard(provider.build())))
 }
 
-fn resource(telemetry: &Telemetry, of_environment: Option<String>) -> Resource {
+fn resource(telemetry: &TelemetryConfig, of_environment: Option<String>) -> Resource {
     let service = of_environment.or_else(|| telemetry.service.clone());
     Resource::builder()
         .with_service_name(service.unwrap_or_else(|| SERVICE_USUAL.to_owned()))
@@ -82,7 +83,7 @@ fn resource(telemetry: &Telemetry, of_environment: Option<String>) -> Resource {
         .build()
 }
 
-impl Traces {
+impl TracerGuard {
     /// What sees the spans.
     pub(super) fn layer(&self) -> AnyLayer {
         tracing_opentelemetry::layer()
@@ -96,7 +97,7 @@ impl Traces {
     }
 }
 
-impl Drop for Traces {
+impl Drop for TracerGuard {
     fn drop(&mut self) {
         if let Err(error) = self.0.shutdown_with_timeout(LAST_SPANS) {
             tracing::warn!(%error, "the last spans were not exported");
@@ -105,9 +106,9 @@ impl Drop for Traces {
 }
 
 /// Knows the ids of spans.
-struct Ids;
+struct OpenTelemetryBridge;
 
-impl Exporter for Ids {
+impl TraceExporter for OpenTelemetryBridge {
     fn context(&self, span: &Span) -> Option<TraceContext> {
         let context = span.context();
         let place = context.span().span_context().clone();

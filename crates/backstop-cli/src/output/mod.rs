@@ -5,19 +5,19 @@ pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod words;
 
-use crate::args::{Globals, LogFormat};
+use crate::args::{GlobalArgs, LogFormat};
+use crate::error::CliError;
 use crate::logging::ANNOUNCED;
-use crate::trouble::Trouble;
 use backstop_core::terminal::escaped_json;
-use paint::Paint;
+use paint::TextPaint;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use table::Table;
+use table::TextTable;
 
 /// How results are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// For programs.
     Json,
     /// For people.
@@ -26,32 +26,32 @@ pub(crate) enum Format {
 
 /// Where results, notes and progress go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    format: Format,
+pub(crate) struct CliOutput {
+    format: OutputFormat,
     /// How logs are written. What goes between their lines is written as they are.
     logs: LogFormat,
     is_quiet: bool,
     /// Colours for stdout.
-    results: Paint,
+    results: TextPaint,
     /// Colours for stderr.
-    notes: Paint,
+    notes: TextPaint,
 }
 
 #[expect(
     clippy::unused_self,
     reason = "writing takes the one handle that commands are given, whatever it needs of it"
 )]
-impl Output {
+impl CliOutput {
     /// As the flags say.
-    pub(crate) fn new(globals: &Globals) -> Self {
+    pub(crate) fn new(globals: &GlobalArgs) -> Self {
         let format = if globals.json {
-            Format::Json
+            OutputFormat::Json
         } else {
-            Format::Text
+            OutputFormat::Text
         };
-        let results = Paint::new(io::stdout().is_terminal());
+        let results = TextPaint::new(io::stdout().is_terminal());
         let logs = globals.log_format;
-        let notes = Paint::new(io::stderr().is_terminal() && logs == LogFormat::Text);
+        let notes = TextPaint::new(io::stderr().is_terminal() && logs == LogFormat::Text);
         Self {
             format,
             logs,
@@ -63,37 +63,37 @@ impl Output {
 
     /// Whether a program reads the results.
     pub(crate) fn is_json(self) -> bool {
-        self.format == Format::Json
+        self.format == OutputFormat::Json
     }
 
     /// One line of results, cleaned of what a terminal would act on.
-    pub(crate) fn line(self, text: impl Display) -> Result<(), Trouble> {
-        self.verbatim(format_args!("{}\n", paint::shown(text)))
+    pub(crate) fn line(self, text: impl Display) -> Result<(), CliError> {
+        self.verbatim(format_args!("{}\n", paint::render_marks(text)))
     }
 
     /// Lines of ours that were put together before, each cleaned like one.
-    pub(crate) fn lines(self, text: &str) -> Result<(), Trouble> {
+    pub(crate) fn lines(self, text: &str) -> Result<(), CliError> {
         text.split('\n').try_for_each(|line| self.line(line))
     }
 
     /// An empty line between results.
-    pub(crate) fn blank(self) -> Result<(), Trouble> {
+    pub(crate) fn blank(self) -> Result<(), CliError> {
         self.verbatim("\n")
     }
 
     /// A text as it is, its line ends included: no word of it may come from elsewhere, unless it is
     /// JSON by [`json_text`].
-    pub(crate) fn verbatim(self, text: impl Display) -> Result<(), Trouble> {
+    pub(crate) fn verbatim(self, text: impl Display) -> Result<(), CliError> {
         Ok(write!(io::stdout().lock(), "{text}")?)
     }
 
     /// A result as JSON, on one line.
-    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Trouble> {
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), CliError> {
         self.verbatim(format_args!("{}\n", json_text(value)?))
     }
 
     /// A result as a table.
-    pub(crate) fn table(self, table: &Table) -> Result<(), Trouble> {
+    pub(crate) fn table(self, table: &TextTable) -> Result<(), CliError> {
         self.verbatim(format_args!(
             "{}\n",
             table.render(io::stdout().is_terminal())
@@ -112,7 +112,7 @@ impl Output {
         match (self.is_quiet, self.logs) {
             (true, _) => {}
             (false, LogFormat::Json) => tracing::info!(target: ANNOUNCED, "{text}"),
-            (false, LogFormat::Text) => written(text),
+            (false, LogFormat::Text) => write_stderr(text),
         }
     }
 
@@ -120,17 +120,17 @@ impl Output {
     pub(crate) fn warn(self, text: impl Display) {
         match self.logs {
             LogFormat::Json => tracing::warn!(target: ANNOUNCED, "{text}"),
-            LogFormat::Text => written(text),
+            LogFormat::Text => write_stderr(text),
         }
     }
 
     /// Colours for stdout.
-    pub(crate) fn paint(self) -> Paint {
+    pub(crate) fn paint(self) -> TextPaint {
         self.results
     }
 
     /// Colours for stderr.
-    pub(crate) fn paint_notes(self) -> Paint {
+    pub(crate) fn paint_notes(self) -> TextPaint {
         self.notes
     }
 
@@ -141,26 +141,26 @@ impl Output {
 }
 
 /// A line of stderr, for people, cleaned of what a terminal would act on.
-pub(crate) fn written(text: impl Display) {
-    let line = paint::shown(text);
+pub(crate) fn write_stderr(text: impl Display) {
+    let line = paint::render_marks(text);
     // Where stderr is closed there is nobody to tell, which is no reason to fail.
-    let _ = progress::suspended(|| writeln!(io::stderr(), "{line}"));
+    let _ = progress::suspend_bars(|| writeln!(io::stderr(), "{line}"));
 }
 
 /// A question to whoever sits at the terminal, whose answer follows on the line.
 pub(crate) fn ask(question: impl Display) -> io::Result<()> {
-    write!(io::stderr(), "{} ", paint::shown(question))?;
+    write!(io::stderr(), "{} ", paint::render_marks(question))?;
     io::stderr().flush()
 }
 
 /// A value as JSON on one line, in which no character is left that a terminal acts on.
-pub(crate) fn json_text(value: &impl Serialize) -> Result<String, Trouble> {
+pub(crate) fn json_text(value: &impl Serialize) -> Result<String, CliError> {
     Ok(escaped_json(
-        &serde_json::to_string(value).map_err(Trouble::new)?,
+        &serde_json::to_string(value).map_err(CliError::new)?,
     ))
 }
 
 /// Whether stderr takes colours.
 pub(crate) fn stderr_has_colour() -> bool {
-    Paint::new(io::stderr().is_terminal()).is_on()
+    TextPaint::new(io::stderr().is_terminal()).is_on()
 }

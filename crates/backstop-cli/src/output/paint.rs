@@ -1,7 +1,7 @@
 //! Colours, where they are wanted: on terminals, unless `NO_COLOR` is set.
 //!
 //! Every text of a line is cleaned on its way out, so a colour cannot be an escape sequence before
-//! that: it is a mark, of which [`shown`] makes one. The mark is drawn anew by each process, and
+//! that: it is a mark, of which [`render_marks`] makes one. The mark is drawn anew by each process, and
 //! stands for colours only: a text that knew it could still do no more than that.
 
 use super::words::one_line;
@@ -20,7 +20,7 @@ static MARK: LazyLock<char> = LazyLock::new(|| {
 const CODES: [&str; 7] = ["0", "1", "2", "31", "32", "33", "36"];
 
 /// One line of text as it goes out: nothing in it moves a terminal but our own colours.
-pub(super) fn shown(text: impl Display) -> String {
+pub(super) fn render_marks(text: impl Display) -> String {
     let clean = one_line(&text.to_string());
     if !clean.contains(*MARK) {
         return clean;
@@ -39,9 +39,9 @@ pub(super) fn shown(text: impl Display) -> String {
 
 /// Colours, or their absence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paint(bool);
+pub(crate) struct TextPaint(bool);
 
-impl Paint {
+impl TextPaint {
     /// Colours for a terminal; none for anything else, or if the user wants none.
     pub(crate) fn new(is_terminal: bool) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn only_our_own_colours_reach_the_terminal() {
-        let paint = Paint(true);
+        let paint = TextPaint(true);
         let hostile = "a\x1b]0;title\x07\u{9b}31m\nb";
         let expected = "\x1b[31ma\\u001b]0;title\\u0007\\u009b31m\\nb\x1b[0m";
-        assert_eq!(shown(paint.bad(hostile)), expected);
+        assert_eq!(render_marks(paint.bad(hostile)), expected);
         assert_eq!(
-            shown(format!("{}2Jx", *MARK)),
+            render_marks(format!("{}2Jx", *MARK)),
             "2Jx",
             "a mark stands for a colour and nothing else"
         );

@@ -12,15 +12,15 @@ const TICK: Duration = Duration::from_millis(120);
 
 /// A bar with a known end, or one that never shows.
 pub(crate) fn bar(is_shown: bool, total: u64, template: &str) -> ProgressBar {
-    shown(is_shown, || ProgressBar::new(total), template)
+    add_bar(is_shown, || ProgressBar::new(total), template)
 }
 
 /// A line that shows that something goes on.
 pub(crate) fn spinner(is_shown: bool, template: &str) -> ProgressBar {
-    shown(is_shown, ProgressBar::new_spinner, template)
+    add_bar(is_shown, ProgressBar::new_spinner, template)
 }
 
-fn shown(is_shown: bool, make: impl FnOnce() -> ProgressBar, template: &str) -> ProgressBar {
+fn add_bar(is_shown: bool, make: impl FnOnce() -> ProgressBar, template: &str) -> ProgressBar {
     if !is_shown {
         return ProgressBar::hidden();
     }
@@ -34,7 +34,7 @@ fn shown(is_shown: bool, make: impl FnOnce() -> ProgressBar, template: &str) -> 
 }
 
 /// Writes something with the bars out of the way.
-pub(crate) fn suspended<T>(write: impl FnOnce() -> T) -> T {
+pub(crate) fn suspend_bars<T>(write: impl FnOnce() -> T) -> T {
     match BARS.get() {
         Some(bars) => bars.suspend(write),
         None => write(),

@@ -8,7 +8,7 @@ use comfy_table::{
 
 /// What a cell's content means; colour on a terminal, nothing elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tone {
+pub(crate) enum CellTone {
     /// Nothing special.
     Plain,
     /// As it should be.
@@ -25,12 +25,12 @@ const STYLE: TableStyle =
 
 /// Rows under a header.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     header: Vec<String>,
-    rows: Vec<Vec<(String, Tone)>>,
+    rows: Vec<Vec<(String, CellTone)>>,
 }
 
-impl Table {
+impl TextTable {
     /// An empty table.
     pub(crate) fn new(header: &[&str]) -> Self {
         Self {
@@ -41,11 +41,11 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.toned(cells.into_iter().map(|text| (text, Tone::Plain)));
+        self.styled_row(cells.into_iter().map(|text| (text, CellTone::Plain)));
     }
 
     /// Adds a row whose cells have a meaning.
-    pub(crate) fn toned(&mut self, cells: impl IntoIterator<Item = (String, Tone)>) {
+    pub(crate) fn styled_row(&mut self, cells: impl IntoIterator<Item = (String, CellTone)>) {
         self.rows.push(
             cells
                 .into_iter()
@@ -57,13 +57,13 @@ impl Table {
     /// As text.
     pub(crate) fn render(&self, is_terminal: bool) -> String {
         if is_terminal {
-            self.drawn()
+            self.render_terminal()
         } else {
             self.tab_separated()
         }
     }
 
-    fn drawn(&self) -> String {
+    fn render_terminal(&self) -> String {
         let mut drawn = Drawn::new();
         drawn
             .load_style(STYLE)
@@ -75,10 +75,10 @@ impl Table {
             );
         for row in &self.rows {
             drawn.add_row(row.iter().map(|(text, tone)| match tone {
-                Tone::Plain => Cell::new(text),
-                Tone::Good => Cell::new(text).fg(Color::Green),
-                Tone::Warning => Cell::new(text).fg(Color::Yellow),
-                Tone::Bad => Cell::new(text).fg(Color::Red),
+                CellTone::Plain => Cell::new(text),
+                CellTone::Good => Cell::new(text).fg(Color::Green),
+                CellTone::Warning => Cell::new(text).fg(Color::Yellow),
+                CellTone::Bad => Cell::new(text).fg(Color::Red),
             }));
         }
         // The first column is what people copy: it is never broken over lines.
@@ -143,10 +143,13 @@ pub(crate) fn terminal_width() -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new(&["A", "Long"]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new(&["A", "Long"]);
         table.row(["1\t\n".to_owned(), "é".to_owned()]);
-        table.toned([("22".to_owned(), Tone::Bad), ("x".to_owned(), Tone::Plain)]);
+        table.styled_row([
+            ("22".to_owned(), CellTone::Bad),
+            ("x".to_owned(), CellTone::Plain),
+        ]);
         table
     }
 

@@ -1,18 +1,18 @@
 use super::*;
-use crate::failure::{Failure, History};
+use crate::failure::{FailureHistory, FailureRecord};
 use crate::job::{JobId, Priority};
+use crate::job_options::JobOptions;
 use crate::lease::{Lease, LeaseNumber};
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
-use crate::terms::Terms;
 use crate::time::Span;
-use crate::verdict::{Reason, Vanished};
+use crate::verdict::{EndReason, LostLease};
 use proptest::prelude::*;
 
 const NOW: Time = Time::from_millis(1_000_000_000);
 
 /// A job in the hands of a vanished worker; its losses are so many hours ago.
-fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
+fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> SeizedRun {
     let (worker, job) = (WorkerName::new(worker), JobId::named(job));
     let lease = Lease {
         queue: QueueName::new("q").expect("a name"),
@@ -20,7 +20,7 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
         number: LeaseNumber::draw(1),
     };
     let lost = |hours: &i64| {
-        Failure::lost(
+        FailureRecord::of_lost_lease(
             NOW.before(Span::hours(*hours)),
             1,
             &WorkerName::new("former"),
@@ -28,10 +28,12 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
             job,
         )
     };
-    let history = losses.iter().fold(History::default(), |history, hours| {
-        history.with(lost(hours))
-    });
-    let run = Leased {
+    let history = losses
+        .iter()
+        .fold(FailureHistory::default(), |history, hours| {
+            history.with_failure(lost(hours))
+        });
+    let run = LeasedRun {
         lease: lease.clone(),
         kind: Kind::default(),
         payload: Payload::json(&b"{}"[..]).expect("JSON"),
@@ -40,12 +42,12 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
         lost_leases: u32::try_from(losses.len()).expect("few"),
         inserted_at: NOW,
         run_at: NOW,
-        terms: Terms::default(),
+        options: JobOptions::default(),
         history,
     };
-    Seized {
+    SeizedRun {
         run,
-        vanished: Vanished { worker, lease },
+        vanished: LostLease { worker, lease },
         begun,
     }
 }
@@ -55,7 +57,7 @@ fn described(settlement: &Settlement) -> &'static str {
         Outcome::Lost { .. } => "charged",
         Outcome::Released { at } if *at == NOW => "given back",
         Outcome::Dead {
-            reason: Reason::CrashedWorker,
+            reason: EndReason::CrashedWorker,
             ..
         } => "dead",
         other => unreachable!("{other:?}"),
@@ -64,7 +66,7 @@ fn described(settlement: &Settlement) -> &'static str {
 
 /// Jobs as (worker, hours since their losses, begun), and what becomes of each.
 fn check(jobs: &[(&str, &[i64], bool, &str)]) {
-    let batch: Vec<Seized> = jobs
+    let batch: Vec<SeizedRun> = jobs
         .iter()
         .enumerate()
         .map(|(n, (worker, losses, begun, _))| seized(&n.to_string(), worker, losses, *begun))
@@ -148,7 +150,7 @@ fn where_several_suspects_had_begun_each_may_have_done_it() {
 #[test]
 fn what_an_earlier_batch_showed_of_a_worker_holds_for_the_rest_of_its_jobs() {
     let first = [seized("killer", "w", &[1], true)];
-    let known: BTreeSet<WorkerName> = accused(&first, NOW).cloned().collect();
+    let known: BTreeSet<WorkerName> = accused_workers(&first, NOW).cloned().collect();
     let rest = [
         seized("beside", "w", &[], false),
         seized("elsewhere", "x", &[], false),
@@ -216,7 +218,7 @@ impl World {
             let losses = vec![1; self.losses[*job] as usize];
             seized(&job.to_string(), "w", &losses, suspect == Some(*job))
         };
-        let batch: Vec<Seized> = held.iter().map(seize).collect();
+        let batch: Vec<SeizedRun> = held.iter().map(seize).collect();
         for (job, settlement) in held
             .iter()
             .zip(judge_vanished(&batch, &BTreeSet::new(), NOW))

@@ -31,7 +31,7 @@ impl Default for BreakerSettings {
 
 /// Settings that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadBreaker {
+pub enum InvalidBreaker {
     /// A threshold of nothing.
     #[error("`{field}` is 0: {why}; write at least 1")]
     Zero {
@@ -68,7 +68,7 @@ pub enum BadBreaker {
 
 impl BreakerSettings {
     /// Whether a breaker with these settings works, and can always close again.
-    pub fn check(&self) -> Result<(), BadBreaker> {
+    pub fn check(&self) -> Result<(), InvalidBreaker> {
         let thresholds = [
             (
                 "failure_threshold",
@@ -87,16 +87,16 @@ impl BreakerSettings {
             ),
         ];
         if let Some((field, _, why)) = thresholds.into_iter().find(|(_, number, _)| *number == 0) {
-            return Err(BadBreaker::Zero { field, why });
+            return Err(InvalidBreaker::Zero { field, why });
         }
         if self.recovery_timeout.is_zero() || self.recovery_timeout > RECOVERY_TIMEOUT_MAX {
-            return Err(BadBreaker::Recovery(self.recovery_timeout));
+            return Err(InvalidBreaker::Recovery(self.recovery_timeout));
         }
         if self.half_open_max_calls > BREAKER_CALLS_MAX {
-            return Err(BadBreaker::TooManyProbes(self.half_open_max_calls));
+            return Err(InvalidBreaker::TooManyProbes(self.half_open_max_calls));
         }
         if self.success_threshold > self.half_open_max_calls {
-            return Err(BadBreaker::Sticks {
+            return Err(InvalidBreaker::Sticks {
                 success_threshold: self.success_threshold,
                 half_open_max_calls: self.half_open_max_calls,
             });
@@ -108,16 +108,16 @@ impl BreakerSettings {
 /// What was written; what was not is as usual.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Written {
+pub(crate) struct BreakerSettingsInput {
     failure_threshold: Option<u32>,
     recovery_timeout: Option<Span>,
     half_open_max_calls: Option<u32>,
     success_threshold: Option<u32>,
 }
 
-impl Written {
+impl BreakerSettingsInput {
     /// The settings that are meant, where `usual` is.
-    pub(crate) fn over(self, usual: BreakerSettings) -> BreakerSettings {
+    pub(crate) fn apply_to(self, usual: BreakerSettings) -> BreakerSettings {
         BreakerSettings {
             failure_threshold: self.failure_threshold.unwrap_or(usual.failure_threshold),
             recovery_timeout: self.recovery_timeout.unwrap_or(usual.recovery_timeout),
@@ -131,7 +131,7 @@ impl Written {
 
 impl<'de> Deserialize<'de> for BreakerSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let settings = Written::deserialize(deserializer)?.over(Self::default());
+        let settings = BreakerSettingsInput::deserialize(deserializer)?.apply_to(Self::default());
         settings.check().map_err(serde::de::Error::custom)?;
         Ok(settings)
     }

@@ -26,7 +26,7 @@ impl Rig {
         }
     }
 
-    fn admit(&mut self, want: u32) -> Admitted {
+    fn admit(&mut self, want: u32) -> AdmittedCalls {
         let admitted = self
             .breaker
             .admit(&self.settings, want, self.now.after(PERMIT), self.now);
@@ -36,23 +36,23 @@ impl Rig {
         admitted
     }
 
-    fn record(&mut self, epoch: u64, sign: Sign) {
+    fn record(&mut self, epoch: u64, sign: CallOutcome) {
         self.breaker
-            .record(&self.settings, &[Signal { epoch, sign }], self.now);
+            .record(&self.settings, &[CallReport { epoch, sign }], self.now);
     }
 
     /// Does one step and tells what came of it: how many were admitted, or the phase.
     fn step(&mut self, step: &str) -> String {
         let current = match self.breaker.admits(&self.settings, self.now) {
-            Admission::Freely { epoch } => epoch,
+            BreakerAdmission::Unlimited { epoch } => epoch,
             _ => self.epoch,
         };
         match step.split_at(1) {
-            ("F", "") => self.record(current, Sign::Failure),
-            ("S", "") => self.record(current, Sign::Success),
-            ("N", "") => self.record(current, Sign::Neutral),
-            ("l", "ateF") => self.record(self.first_epoch, Sign::Failure),
-            ("l", "ateS") => self.record(self.first_epoch, Sign::Success),
+            ("F", "") => self.record(current, CallOutcome::Failure),
+            ("S", "") => self.record(current, CallOutcome::Success),
+            ("N", "") => self.record(current, CallOutcome::Neutral),
+            ("l", "ateF") => self.record(self.first_epoch, CallOutcome::Failure),
+            ("l", "ateS") => self.record(self.first_epoch, CallOutcome::Success),
             ("a", want) => {
                 return self
                     .admit(want.parse().expect("a number"))
@@ -197,11 +197,14 @@ fn a_probe_that_outlived_its_permit_still_tells_but_frees_no_slot_of_others() {
     let slow = rig.admit(3);
     rig.now = rig.now.after(PERMIT);
     assert_eq!(rig.admit(3).calls, 3);
-    rig.record(slow.epoch, Sign::Neutral);
+    rig.record(slow.epoch, CallOutcome::Neutral);
     assert_eq!(rig.admit(3).calls, 0, "the others are still under way");
-    rig.record(slow.epoch, Sign::Success);
-    rig.record(slow.epoch, Sign::Success);
-    assert_eq!(rig.breaker.phase(&rig.settings, rig.now), Phase::Closed);
+    rig.record(slow.epoch, CallOutcome::Success);
+    rig.record(slow.epoch, CallOutcome::Success);
+    assert_eq!(
+        rig.breaker.phase(&rig.settings, rig.now),
+        BreakerPhase::Closed
+    );
 }
 
 #[test]
@@ -228,8 +231,8 @@ fn a_signal_of_an_epoch_that_never_was_changes_nothing() {
     rig.now = rig.now.after(Span::secs(30));
     let probe = rig.admit(1);
     let before = rig.breaker.clone();
-    rig.record(probe.epoch + 1, Sign::Failure);
-    rig.record(u64::MAX, Sign::Failure);
+    rig.record(probe.epoch + 1, CallOutcome::Failure);
+    rig.record(u64::MAX, CallOutcome::Failure);
     assert_eq!(rig.breaker, before);
 }
 
@@ -239,15 +242,15 @@ fn the_rest_of_a_batch_after_a_transition_is_late() {
         failure_threshold: 2,
         ..BreakerSettings::default()
     });
-    let failures = [Signal {
+    let failures = [CallReport {
         epoch: 0,
-        sign: Sign::Failure,
+        sign: CallOutcome::Failure,
     }; 9];
     rig.breaker.record(&rig.settings, &failures, START);
     let status = rig.breaker.status(&rig.settings, START);
     assert_eq!(
         (status.state, status.failure_count, status.total_calls),
-        (Phase::Open, 2, 2)
+        (BreakerPhase::Open, 2, 2)
     );
     assert_eq!(status.events.len(), 1);
 }
@@ -270,7 +273,7 @@ fn forced_open_it_stays_until_reset() {
     breaker.force_open("by hand", START);
     assert_eq!(
         breaker.admits(&BreakerSettings::default(), START),
-        Admission::Not { until: None }
+        BreakerAdmission::Blocked { until: None }
     );
 }
 
@@ -304,15 +307,21 @@ fn a_look_at_a_clock_set_back_names_the_whole_wait() {
     let until = |breaker: &Breaker| breaker.admits(&BreakerSettings::default(), back);
     assert_eq!(
         until(&rig.breaker),
-        Admission::Not {
+        BreakerAdmission::Blocked {
             until: Some(back.after(Span::secs(30)))
         }
     );
-    assert!(!rig.breaker.clone().follow(START), "nothing to follow");
-    assert!(rig.breaker.follow(back));
-    assert!(!rig.breaker.follow(back));
+    assert!(
+        !rig.breaker.clone().follow_clock(START),
+        "nothing to follow"
+    );
+    assert!(rig.breaker.follow_clock(back));
+    assert!(!rig.breaker.follow_clock(back));
     let due = back.after(Span::secs(30));
-    assert_eq!(rig.breaker.phase(&rig.settings, due), Phase::HalfOpen);
+    assert_eq!(
+        rig.breaker.phase(&rig.settings, due),
+        BreakerPhase::HalfOpen
+    );
 }
 
 #[test]
@@ -322,9 +331,9 @@ fn whatever_changes_it_follows_the_clock() {
     let opened = opened();
     let check = |does: &dyn Fn(&mut Breaker)| {
         let mut breaker = opened.breaker.clone();
-        assert_eq!(breaker.phase(&opened.settings, due), Phase::Open);
+        assert_eq!(breaker.phase(&opened.settings, due), BreakerPhase::Open);
         does(&mut breaker);
-        assert_eq!(breaker.phase(&opened.settings, due), Phase::HalfOpen);
+        assert_eq!(breaker.phase(&opened.settings, due), BreakerPhase::HalfOpen);
     };
     check(&|breaker| breaker.record(&opened.settings, &[], back));
     check(&|breaker| breaker.give_back(&opened.settings, 0, 1, back));
@@ -340,7 +349,7 @@ fn a_look_at_probes_under_a_clock_set_back_names_the_end_of_their_time() {
     let until = Some(back.after(PERMIT));
     assert_eq!(
         rig.breaker.admits(&rig.settings, back),
-        Admission::Not { until }
+        BreakerAdmission::Blocked { until }
     );
 }
 
@@ -352,7 +361,7 @@ fn permits_of_the_dead_are_not_kept() {
         assert_eq!(rig.step("a3"), "3");
         rig.step("+1m");
     }
-    let State::HalfOpen { grants, .. } = &rig.breaker.state else {
+    let BreakerState::HalfOpen { grants, .. } = &rig.breaker.state else {
         panic!("{:?}", rig.breaker)
     };
     assert_eq!(grants.len(), 1);
@@ -364,32 +373,32 @@ fn a_look_says_what_an_admission_would_give() {
     let look = |rig: &Rig| rig.breaker.admits(&rig.settings, rig.now);
     assert_eq!(
         look(&rig),
-        Admission::Not {
+        BreakerAdmission::Blocked {
             until: Some(START.after(Span::secs(30)))
         }
     );
     rig.now = START.after(Span::secs(30));
     for expected in [3, 2, 1] {
-        let Admission::Probes { epoch, left } = look(&rig) else {
+        let BreakerAdmission::Probes { epoch, left } = look(&rig) else {
             panic!("{:?}", look(&rig))
         };
         assert_eq!(
             (left, rig.admit(1)),
-            (expected, Admitted { epoch, calls: 1 })
+            (expected, AdmittedCalls { epoch, calls: 1 })
         );
     }
     assert_eq!(
         look(&rig),
-        Admission::Not {
+        BreakerAdmission::Blocked {
             until: Some(rig.now.after(PERMIT))
         }
     );
     rig.step("S");
     rig.step("S");
-    let Admission::Freely { epoch } = look(&rig) else {
+    let BreakerAdmission::Unlimited { epoch } = look(&rig) else {
         panic!("{:?}", look(&rig))
     };
-    assert_eq!(rig.admit(7), Admitted { epoch, calls: 7 });
+    assert_eq!(rig.admit(7), AdmittedCalls { epoch, calls: 7 });
 }
 
 #[test]
@@ -398,7 +407,7 @@ fn a_permit_lasts_no_longer_than_a_lease_can() {
     rig.now = rig.now.after(Span::secs(30));
     rig.breaker
         .admit(&rig.settings, 3, Time::from_micros(i64::MAX), rig.now);
-    rig.now = rig.now.after(LEASE_ASKED_MAX);
+    rig.now = rig.now.after(LEASE_REQUEST_MAX);
     assert_eq!(rig.admit(3).calls, 3);
 }
 
@@ -414,7 +423,7 @@ fn its_status_tells_it_all() {
             status.total_calls,
             status.rejected_calls
         ),
-        (Phase::Open, 5, 5, 4)
+        (BreakerPhase::Open, 5, 5, 4)
     );
     assert_eq!(
         (status.last_failure_time, status.opened_at),
@@ -427,7 +436,7 @@ fn its_status_tells_it_all() {
     let status = rig.breaker.status(&rig.settings, rig.now);
     assert_eq!(
         (status.state, status.success_count, status.total_calls),
-        (Phase::HalfOpen, 1, 6)
+        (BreakerPhase::HalfOpen, 1, 6)
     );
     assert_eq!(
         (status.opened_at, status.next_probe_at),
@@ -437,7 +446,7 @@ fn its_status_tells_it_all() {
     let status = rig.breaker.status(&rig.settings, rig.now);
     assert_eq!(
         (status.state, status.failure_count, status.success_count),
-        (Phase::Closed, 0, 0)
+        (BreakerPhase::Closed, 0, 0)
     );
     assert_eq!((status.opened_at, status.next_probe_at), (None, None));
     let told: Vec<String> = status
@@ -467,7 +476,7 @@ fn events_and_their_words_are_bounded() {
     assert!(
         events
             .iter()
-            .all(|event| event.why.chars().count() == WHY_CHARS_MAX)
+            .all(|event| event.why.chars().count() == EVENT_REASON_CHARS_MAX)
     );
 }
 
@@ -553,14 +562,17 @@ fn bytes_of_another_kind_are_no_breaker_and_fields_of_later_ones_are_borne() {
     let later =
         br#"{"epoch":3,"colour":"red","state":{"phase":"open","since":"2026-01-01T00:00:00Z","new":1}}"#;
     let breaker = Breaker::from_bytes(later).expect("a breaker");
-    assert_eq!((breaker.epoch, breaker.state.phase()), (3, Phase::Open));
+    assert_eq!(
+        (breaker.epoch, breaker.state.phase()),
+        (3, BreakerPhase::Open)
+    );
 }
 
 /// A breaker that five failures have opened at the start.
 fn opened() -> Rig {
     let mut rig = Rig::new(BreakerSettings::default());
     (0..5).for_each(|_| drop(rig.step("F")));
-    assert_eq!(rig.breaker.phase(&rig.settings, START), Phase::Open);
+    assert_eq!(rig.breaker.phase(&rig.settings, START), BreakerPhase::Open);
     rig
 }
 
@@ -568,7 +580,7 @@ fn opened() -> Rig {
 #[derive(Clone, Debug)]
 enum Act {
     Admit { want: u32, lasts: i64 },
-    Report { pick: usize, sign: Sign },
+    Report { pick: usize, sign: CallOutcome },
     GiveBack { pick: usize },
     Pass(i64),
     SetBack(i64),
@@ -576,8 +588,8 @@ enum Act {
     Reset,
 }
 
-fn sign() -> impl Strategy<Value = Sign> {
-    prop_oneof![2 => Just(Sign::Success), 2 => Just(Sign::Failure), 1 => Just(Sign::Neutral)]
+fn sign() -> impl Strategy<Value = CallOutcome> {
+    prop_oneof![2 => Just(CallOutcome::Success), 2 => Just(CallOutcome::Failure), 1 => Just(CallOutcome::Neutral)]
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -640,7 +652,7 @@ impl World {
                 let admitted =
                     self.breaker
                         .admit(&self.settings, want, self.now.after(lasts), self.now);
-                let is_probe = self.breaker.state.phase() == Phase::HalfOpen;
+                let is_probe = self.breaker.state.phase() == BreakerPhase::HalfOpen;
                 let call = Call {
                     epoch: admitted.epoch,
                     is_probe,
@@ -653,7 +665,7 @@ impl World {
                 let call = self.calls.remove(pick % self.calls.len());
                 self.breaker.record(
                     &self.settings,
-                    &[Signal {
+                    &[CallReport {
                         epoch: call.epoch,
                         sign,
                     }],
@@ -674,7 +686,7 @@ impl World {
             }
             Act::SetBack(millis) => {
                 self.now = self.now.before(Span::millis(millis));
-                self.breaker.follow(self.now);
+                self.breaker.follow_clock(self.now);
             }
             Act::Force => self.breaker.force_open("by hand", self.now),
             Act::Reset => self.breaker.reset("by hand", self.now),
@@ -683,7 +695,7 @@ impl World {
 
     /// Probes of the present phase that have reported nothing and are not held to be dead.
     fn probes_under_way(&self) -> usize {
-        let State::HalfOpen { first_epoch, .. } = self.breaker.state else {
+        let BreakerState::HalfOpen { first_epoch, .. } = self.breaker.state else {
             return 0;
         };
         let of_now =
@@ -696,7 +708,7 @@ proptest! {
     #[test]
     fn it_never_sticks(settings in some_settings(), acts in prop::collection::vec(act(), 0..60)) {
         let mut world = World::after(settings, &acts);
-        if matches!(world.breaker.state, State::Forced { .. }) {
+        if matches!(world.breaker.state, BreakerState::Forced { .. }) {
             world.breaker.reset("somebody did", world.now);
         }
         // The service is well, everybody who still ran is dead, and one worker calls once in a
@@ -706,10 +718,10 @@ proptest! {
             world.now = world.now.after(long);
             let admitted = world.breaker.admit(&settings, 1, world.now.after(Span::secs(1)), world.now);
             prop_assert_eq!(admitted.calls, 1, "{:?}", world.breaker);
-            let success = Signal { epoch: admitted.epoch, sign: Sign::Success };
+            let success = CallReport { epoch: admitted.epoch, sign: CallOutcome::Success };
             world.breaker.record(&settings, &[success], world.now);
         }
-        prop_assert_eq!(world.breaker.phase(&settings, world.now), Phase::Closed);
+        prop_assert_eq!(world.breaker.phase(&settings, world.now), BreakerPhase::Closed);
     }
 
     #[test]
@@ -732,11 +744,11 @@ proptest! {
     ) {
         let mut world = World::after(settings, &acts);
         let first = match world.breaker.state {
-            State::HalfOpen { first_epoch, .. } => first_epoch,
+            BreakerState::HalfOpen { first_epoch, .. } => first_epoch,
             _ => world.breaker.epoch,
         };
         let before = world.breaker.clone();
-        let late: Vec<Signal> = (0..first).map(|epoch| Signal { epoch, sign }).collect();
+        let late: Vec<CallReport> = (0..first).map(|epoch| CallReport { epoch, sign }).collect();
         world.breaker.record(&settings, &late, world.now);
         prop_assert_eq!(world.breaker, before);
     }
@@ -749,14 +761,14 @@ proptest! {
         let mut breaker = Breaker::default();
         let mut in_a_row = 0;
         for sign in signs {
-            breaker.record(&settings, &[Signal { epoch: 0, sign }], START);
+            breaker.record(&settings, &[CallReport { epoch: 0, sign }], START);
             in_a_row = match sign {
-                Sign::Success => 0,
-                Sign::Failure => in_a_row + 1,
-                Sign::Neutral => in_a_row,
+                CallOutcome::Success => 0,
+                CallOutcome::Failure => in_a_row + 1,
+                CallOutcome::Neutral => in_a_row,
             };
             prop_assert_eq!(breaker.status(&settings, START).failure_count, in_a_row);
-            let expected = if in_a_row == threshold { Phase::Open } else { Phase::Closed };
+            let expected = if in_a_row == threshold { BreakerPhase::Open } else { BreakerPhase::Closed };
             prop_assert_eq!(breaker.phase(&settings, START), expected);
             if in_a_row == threshold {
                 break;
@@ -770,9 +782,9 @@ proptest! {
         signals in prop::collection::vec((0..30_u64, sign()), 0..20),
     ) {
         let world = World::after(settings, &acts);
-        let signals: Vec<Signal> = signals
+        let signals: Vec<CallReport> = signals
             .into_iter()
-            .map(|(behind, sign)| Signal { epoch: world.breaker.epoch.saturating_sub(behind / 8), sign })
+            .map(|(behind, sign)| CallReport { epoch: world.breaker.epoch.saturating_sub(behind / 8), sign })
             .collect();
         let (mut at_once, mut singly) = (world.breaker.clone(), world.breaker.clone());
         at_once.record(&settings, &signals, world.now);

@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 /// Deaths by when they happened, to one part of the time they are counted over.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Deaths {
+pub(super) struct DeathCounter {
     /// By rising beginning. Those of one time, and as many again where nodes disagree about it:
     /// whoever adds forgets.
-    parts: Vec<Part>,
+    parts: Vec<DeathBucket>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Part {
+struct DeathBucket {
     since: Time,
     deaths: u64,
 }
 
-impl Deaths {
+impl DeathCounter {
     /// Adds deaths, and forgets those that no longer count.
     pub(super) fn add(&mut self, deaths: u32, within: Span, now: Time) {
         self.parts.retain(|part| part.counts(within, now));
@@ -27,7 +27,7 @@ impl Deaths {
         let since = beginning(within, now);
         match self.parts.last_mut() {
             Some(last) if last.since >= since => last.deaths = last.deaths.saturating_add(deaths),
-            _ => self.parts.push(Part { since, deaths }),
+            _ => self.parts.push(DeathBucket { since, deaths }),
         }
     }
 
@@ -51,7 +51,7 @@ impl Deaths {
     }
 }
 
-impl Part {
+impl DeathBucket {
     /// Whether any of its deaths may be as young as `within`.
     fn counts(&self, within: Span, now: Time) -> bool {
         self.since.after(length(within)) > now.before(within)

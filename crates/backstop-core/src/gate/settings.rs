@@ -1,6 +1,6 @@
 //! A gate's settings as people write them, and their check.
 
-use crate::breaker::{BadBreaker, BreakerSettings, Written};
+use crate::breaker::{BreakerSettings, BreakerSettingsInput, InvalidBreaker};
 use crate::limits::{DEATHS_WITHIN_MAX, DEATHS_WITHIN_MIN};
 use crate::time::Span;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,7 +33,7 @@ impl Default for GateSettings {
 
 /// Settings that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadGate {
+pub enum InvalidGate {
     /// Shut by no death at all.
     #[error("`deaths` is 0: the gate would shut before any job died; write at least 1")]
     Zero,
@@ -44,17 +44,17 @@ pub enum BadGate {
     Within(Span),
     /// A breaker that cannot work.
     #[error("the gate's breaker: {0}")]
-    Breaker(#[from] BadBreaker),
+    Breaker(#[from] InvalidBreaker),
 }
 
 impl GateSettings {
     /// Whether a gate with these settings works, and can always reopen.
-    pub fn check(&self) -> Result<(), BadGate> {
+    pub fn check(&self) -> Result<(), InvalidGate> {
         if self.deaths == 0 {
-            return Err(BadGate::Zero);
+            return Err(InvalidGate::Zero);
         }
         if self.within < DEATHS_WITHIN_MIN || self.within > DEATHS_WITHIN_MAX {
-            return Err(BadGate::Within(self.within));
+            return Err(InvalidGate::Within(self.within));
         }
         Ok(self.breaker.check()?)
     }
@@ -63,22 +63,22 @@ impl GateSettings {
 /// What was written; what was not is as usual, in the breaker too.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenGate {
+struct GateSettingsInput {
     deaths: Option<u32>,
     within: Option<Span>,
-    breaker: Option<Written>,
+    breaker: Option<BreakerSettingsInput>,
 }
 
 impl<'de> Deserialize<'de> for GateSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = WrittenGate::deserialize(deserializer)?;
+        let written = GateSettingsInput::deserialize(deserializer)?;
         let usual = Self::default();
         let settings = Self {
             deaths: written.deaths.unwrap_or(usual.deaths),
             within: written.within.unwrap_or(usual.within),
             breaker: written
                 .breaker
-                .map_or(usual.breaker, |breaker| breaker.over(usual.breaker)),
+                .map_or(usual.breaker, |breaker| breaker.apply_to(usual.breaker)),
         };
         settings.check().map_err(serde::de::Error::custom)?;
         Ok(settings)

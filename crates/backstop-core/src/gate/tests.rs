@@ -1,5 +1,5 @@
 use super::*;
-use crate::breaker::{BreakerSettings, Sign};
+use crate::breaker::{BreakerSettings, CallOutcome};
 use crate::limits::DEATHS_PARTS;
 use crate::time::Span;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ impl Rig {
         let record = |gate: &mut Gate, sign| {
             gate.record(
                 settings,
-                &[Signal {
+                &[CallReport {
                     epoch: self.epoch,
                     sign,
                 }],
@@ -44,12 +44,12 @@ impl Rig {
             );
         };
         match step.split_at(1) {
-            ("d", count) => gate.died(settings, count.parse().expect("a number"), now),
-            ("f", "ull") => gate.full(now),
-            ("r", "oom") => gate.room(now),
-            ("S", "") => record(gate, Sign::Success),
-            ("F", "") => record(gate, Sign::Failure),
-            ("N", "") => record(gate, Sign::Neutral),
+            ("d", count) => gate.record_deaths(settings, count.parse().expect("a number"), now),
+            ("f", "ull") => gate.record_no_room(now),
+            ("r", "oom") => gate.record_room(now),
+            ("S", "") => record(gate, CallOutcome::Success),
+            ("F", "") => record(gate, CallOutcome::Failure),
+            ("N", "") => record(gate, CallOutcome::Neutral),
             ("a", want) => {
                 let want = want.parse().expect("a number");
                 let admitted = gate.admit(settings, want, now.after(Span::minutes(1)), now);
@@ -61,11 +61,11 @@ impl Rig {
             }
             ("+", span) => self.now = now.after(span.parse().expect("a span")),
             ("-", span) => self.now = now.before(span.parse().expect("a span")),
-            ("h", "and") => gate.shut_by_hand("by hand", now),
+            ("h", "and") => gate.force_shut("by hand", now),
             ("z", "ero") => gate.reset("by hand", now),
             _ => panic!("{step} is no step"),
         }
-        self.gate.shut().map_or("-", Shut::as_str).to_owned()
+        self.gate.shut().map_or("-", ShutReason::as_str).to_owned()
     }
 }
 
@@ -184,7 +184,7 @@ fn its_status_tells_it_all() {
     let status = rig.gate.status(&rig.settings, rig.now);
     assert_eq!(
         (status.shut, status.deaths, status.breaker.state),
-        (Some(Shut::Deaths), 10, Phase::Open)
+        (Some(ShutReason::Deaths), 10, BreakerPhase::Open)
     );
     assert_eq!(
         status.breaker.next_probe_at,
@@ -291,58 +291,58 @@ fn no_death_is_no_news() {
 }
 
 /// What becomes of a gate whose two probes died.
-fn check_probes_died(shut: &str, had_room: bool, expected: Option<Shut>) {
+fn check_probes_died(shut: &str, had_room: bool, expected: Option<ShutReason>) {
     let mut rig = Rig::new();
     for step in [shut, "+60s", "a2"] {
         rig.step(step);
     }
-    let mut news = GateNews::default();
+    let mut news = GateUpdate::default();
     for _ in 0..2 {
-        news.died(Some(rig.epoch), had_room);
+        news.record_death(Some(rig.epoch), had_room);
     }
-    rig.gate.hear(&rig.settings, &news, rig.now);
+    rig.gate.apply_update(&rig.settings, &news, rig.now);
     assert_eq!(rig.gate.shut(), expected, "{shut}, room: {had_room}");
 }
 
 #[test]
 fn a_probe_whose_death_finds_room_is_a_success_where_room_lacked() {
     check_probes_died("full", true, None);
-    check_probes_died("full", false, Some(Shut::Full));
-    check_probes_died("d10", true, Some(Shut::Deaths));
+    check_probes_died("full", false, Some(ShutReason::Full));
+    check_probes_died("d10", true, Some(ShutReason::Deaths));
 }
 
 #[test]
 fn a_gate_hears_of_deaths_refusals_and_probes_that_lived() {
     let mut rig = Rig::new();
-    rig.gate.hear(
+    rig.gate.apply_update(
         &rig.settings,
-        &GateNews {
+        &GateUpdate {
             deaths: 10,
-            ..GateNews::default()
+            ..GateUpdate::default()
         },
         rig.now,
     );
-    assert_eq!(rig.gate.shut(), Some(Shut::Deaths));
+    assert_eq!(rig.gate.shut(), Some(ShutReason::Deaths));
     rig.step("+60s");
     rig.step("a2");
-    let mut news = GateNews::default();
+    let mut news = GateUpdate::default();
     for _ in 0..2 {
-        news.lived(Signal {
+        news.record_survival(CallReport {
             epoch: rig.epoch,
-            sign: Sign::Success,
+            sign: CallOutcome::Success,
         });
     }
-    rig.gate.hear(&rig.settings, &news, rig.now);
+    rig.gate.apply_update(&rig.settings, &news, rig.now);
     assert_eq!(rig.gate.shut(), None);
-    rig.gate.hear(
+    rig.gate.apply_update(
         &rig.settings,
-        &GateNews {
+        &GateUpdate {
             is_refused: true,
-            ..GateNews::default()
+            ..GateUpdate::default()
         },
         rig.now,
     );
-    assert_eq!(rig.gate.shut(), Some(Shut::Full));
+    assert_eq!(rig.gate.shut(), Some(ShutReason::Full));
 }
 
 proptest! {
@@ -357,7 +357,7 @@ proptest! {
         let mut all: Vec<(Time, u64)> = Vec::new();
         for (pass, count) in deaths {
             now = now.after(Span::millis(pass));
-            gate.died(&settings, count, now);
+            gate.record_deaths(&settings, count, now);
             all.push((now, u64::from(count)));
             let young = |than: Span| {
                 all.iter().filter(|(at, _)| now.since(*at) <= than).map(|(_, count)| count).sum::<u64>()
@@ -374,9 +374,9 @@ proptest! {
         let mut gate = Gate::default();
         let mut sum = 0;
         for count in deaths {
-            gate.died(&settings, count, START);
+            gate.record_deaths(&settings, count, START);
             sum += count;
-            prop_assert_eq!(gate.shut(), (sum >= limit).then_some(Shut::Deaths));
+            prop_assert_eq!(gate.shut(), (sum >= limit).then_some(ShutReason::Deaths));
         }
     }
 
@@ -391,11 +391,11 @@ proptest! {
         for step in steps {
             rig.step(step);
             // Shut and yet letting everything through, or the other way round, is no gate.
-            let is_free = matches!(rig.gate.admits(&rig.settings, rig.now), Admission::Freely { .. });
+            let is_free = matches!(rig.gate.admits(&rig.settings, rig.now), BreakerAdmission::Unlimited { .. });
             prop_assert_eq!(is_free, rig.gate.shut().is_none());
             prop_assert_eq!(Gate::from_bytes(&rig.gate.to_bytes()), Some(rig.gate.clone()));
         }
-        rig.gate.follow(rig.now);
+        rig.gate.follow_clock(rig.now);
         for _ in 0..3 {
             rig.step("+60s");
             prop_assert_eq!(rig.step("a1"), "1");

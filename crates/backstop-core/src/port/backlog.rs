@@ -1,18 +1,18 @@
 //! Jobs in, jobs out, and what keeps them from getting lost in between.
 
-use super::error::{Answer, StoreError};
+use super::error::{StoreError, StoreResult};
 use crate::job::{JobId, NewJob};
-use crate::lease::{Lease, LeaseNumber, Leased, WorkerName};
+use crate::lease::{Lease, LeaseNumber, LeasedRun, WorkerName};
 use crate::limits;
 use crate::name::QueueName;
-use crate::plan::Want;
+use crate::plan::QueueQuota;
 use crate::time::Time;
-use crate::verdict::{Settlement, Vanished};
+use crate::verdict::{LostLease, Settlement};
 use async_trait::async_trait;
 
 /// What became of a new job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Enqueued {
+pub enum EnqueueOutcome {
     /// It is in, durably.
     Inserted,
     /// It was in already: the same id, whatever state it is in by now.
@@ -37,23 +37,23 @@ pub struct Claim {
     /// Until when the jobs are its own, unless it beats.
     pub until: Time,
     /// From where, and how many.
-    pub wants: Vec<Want>,
+    pub wants: Vec<QueueQuota>,
 }
 
 /// What came of a claim.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Claimed {
+pub struct ClaimResult {
     /// What was handed out.
-    pub runs: Vec<Leased>,
+    pub runs: Vec<LeasedRun>,
     /// Queues that did not answer while others did, as those in a part of a cluster that is gone.
     /// They may have handed out some all the same: whoever asks them again under the same number
     /// hears of it.
     pub unanswered: Vec<QueueName>,
 }
 
-impl Claimed {
+impl ClaimResult {
     /// Every queue answered.
-    pub const fn whole(runs: Vec<Leased>) -> Self {
+    pub const fn whole(runs: Vec<LeasedRun>) -> Self {
         Self {
             runs,
             unanswered: Vec::new(),
@@ -63,7 +63,7 @@ impl Claimed {
 
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Beat {
+pub struct BeatRequest {
     /// Whose.
     pub worker: WorkerName,
     /// The queues it serves.
@@ -77,7 +77,7 @@ pub struct Beat {
 
 /// What came of a beat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Beaten {
+pub struct BeatResult {
     /// Which of the named leases were lost: they are no longer the current ones, and their jobs
     /// were not settled under them. A job that is gone remembers no settlement, so its lease is
     /// lost.
@@ -86,7 +86,7 @@ pub struct Beaten {
     pub unanswered: Vec<QueueName>,
 }
 
-impl Beaten {
+impl BeatResult {
     /// Every queue answered.
     pub const fn whole(lost: Vec<Lease>) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Beaten {
 
 /// A request for what dead workers left behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seize {
+pub struct SeizeRequest {
     /// The number the jobs will carry from now on; as in [`Claim`].
     pub number: LeaseNumber,
     /// Who takes over.
@@ -115,20 +115,20 @@ pub struct Seize {
 
 /// A job taken over from a worker that stopped beating.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Seized {
+pub struct SeizedRun {
     /// The job under its new lease.
-    pub run: Leased,
+    pub run: LeasedRun,
     /// Who had it.
-    pub vanished: Vanished,
+    pub vanished: LostLease,
     /// Whether that one had noted by [`Backlog::begin`] that it began, under the lease it lost.
     pub begun: bool,
 }
 
 /// What came of a [`Seize`].
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Seizure {
+pub struct SeizeResult {
     /// The jobs taken over.
-    pub runs: Vec<Seized>,
+    pub runs: Vec<SeizedRun>,
     /// Whether expired leases are left that another call would take: known to the store, not
     /// guessed from how many runs there are. A lease that its worker settles at this moment does
     /// not count. Where a part of the store did not answer, or after a repeated call, it may be
@@ -138,7 +138,7 @@ pub struct Seizure {
 
 /// What a promotion did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Promoted {
+pub struct PromoteResult {
     /// How many jobs became ready.
     pub moved: usize,
     /// When the next one is due, if one waits; not after `now` if more are due than one call moves.
@@ -149,7 +149,7 @@ pub struct Promoted {
 
 /// What became of a settlement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Settled {
+pub enum SettleOutcome {
     /// It counts; also said when the very same settlement is repeated while its job is kept.
     Applied,
     /// The lease was no longer the current one, or its job is gone, be it by this very settlement
@@ -171,37 +171,41 @@ pub enum Settled {
 /// that does not answer takes nothing of the others with it: what they say is the answer, with the
 /// queues that are missing from it. A method fails if nobody answers.
 #[async_trait]
-pub trait Backlog: Send + Sync {
+pub trait JobStore: Send + Sync {
     /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those
     /// inserted are durable. Answers in the order of `jobs`. If a job names a new queue and the
     /// store has as many queues as it may have, the call is refused as
     /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that
     /// [`super::Operator::declare_queues`], [`super::Operator::set_bounds`] and
     /// [`super::Operator::set_gate`] make are not refused.
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>>;
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused
     /// queues give nothing. A queue is asked in its turn as `wants` has it. Once the payloads have
     /// [`limits::CLAIM_BYTES_MAX`] bytes, no further job is handed out. A repeated claim answers
     /// with what is left of the first; once all of that is settled, the number is as good as new.
     /// `now` is when its jobs begin to be held, for whoever looks at them.
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed>;
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult>;
 
     /// Notes that these runs have begun, and tells which of the leases are no longer the current
     /// ones. As little durable by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
-    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>>;
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> StoreResult<Vec<Lease>>;
 
     /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last
     /// settlement it accepted, to recognise its repetition; one that is gone at once remembers
     /// nothing.
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>>;
 
     /// Keeps claims alive, and tells which of the named leases were lost.
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten>;
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult>;
 
     /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which
     /// they came in.
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult>;
 
     /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then
     /// on the old worker's word is stale. Claims of workers that were not heard of since the clock
@@ -210,11 +214,11 @@ pub trait Backlog: Send + Sync {
     /// if it dies before, who vanished and whether they had begun stay what they were. It has held
     /// them since `now`. A lease without jobs is none: it keeps no call from going on to those
     /// behind it.
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure>;
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult>;
 }
 
 /// Refuses an enqueue that is over the limits, and one of a job that is over its own.
-pub fn check_enqueue(jobs: &[NewJob], now: Time) -> Answer<()> {
+pub fn check_enqueue(jobs: &[NewJob], now: Time) -> StoreResult<()> {
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     if jobs.len() > limits::ENQUEUE_JOBS_MAX || bytes > limits::ENQUEUE_BYTES_MAX {
         let cause = format!(
@@ -234,7 +238,7 @@ pub fn check_enqueue(jobs: &[NewJob], now: Time) -> Answer<()> {
 }
 
 /// Refuses a claim that is over the limits.
-pub fn check_claim(claim: &Claim, now: Time) -> Answer<()> {
+pub fn check_claim(claim: &Claim, now: Time) -> StoreResult<()> {
     let jobs: usize = claim.wants.iter().map(|want| want.max).sum();
     if jobs > limits::CLAIM_JOBS_MAX || claim.wants.len() > limits::CLAIM_QUEUES_MAX {
         let cause = format!(
@@ -249,9 +253,9 @@ pub fn check_claim(claim: &Claim, now: Time) -> Answer<()> {
 }
 
 /// Refuses a lease that would be over before it began, or that could hold a job for days.
-pub fn check_term(doing: &'static str, until: Time, now: Time) -> Answer<()> {
+pub fn check_term(doing: &'static str, until: Time, now: Time) -> StoreResult<()> {
     let term = until.since(now);
-    if term.is_zero() || term > limits::LEASE_ASKED_MAX {
+    if term.is_zero() || term > limits::LEASE_REQUEST_MAX {
         let cause = format!(
             "a lease of {term}; a lease is longer than nothing and at most {}",
             limits::LEASE_MAX
@@ -262,7 +266,7 @@ pub fn check_term(doing: &'static str, until: Time, now: Time) -> Answer<()> {
 }
 
 /// Refuses a call of more than `max` items.
-pub fn check_count(doing: &'static str, count: usize, max: usize) -> Answer<()> {
+pub fn check_count(doing: &'static str, count: usize, max: usize) -> StoreResult<()> {
     if count > max {
         return Err(StoreError::misuse(
             doing,

@@ -5,7 +5,7 @@
 //! another one came first, it is answered with that and decides anew.
 
 use super::backlog::check_count;
-use super::error::{Answer, StoreError};
+use super::error::{StoreError, StoreResult};
 use crate::limits::{CELL_BYTES_MAX, CELL_NAME_BYTES_MAX, CELLS_MAX};
 use async_trait::async_trait;
 
@@ -22,7 +22,7 @@ pub struct Cell {
 
 /// A change of one value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Swap {
+pub struct CellSwap {
     /// Its name.
     pub name: String,
     /// The version it was decided on; `None` if there was no such cell.
@@ -35,7 +35,7 @@ pub struct Swap {
 
 /// What became of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Swapped {
+pub enum SwapOutcome {
     /// It counts; also said when the very same change is repeated while its value stands.
     Applied,
     /// Another change came first: this is what stands now. Nothing was changed.
@@ -44,7 +44,7 @@ pub enum Swapped {
 
 /// A part of the list of cells.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CellQuery {
+pub struct ListCellsRequest {
     /// Names that begin with this.
     pub prefix: String,
     /// And come behind this one.
@@ -55,25 +55,25 @@ pub struct CellQuery {
 
 /// Small values that processes share.
 #[async_trait]
-pub trait Cells: Send + Sync {
+pub trait CellStore: Send + Sync {
     /// The cells of these names, in their order.
-    async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>>;
+    async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>>;
 
     /// The next cells, by the bytes of their names.
-    async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>>;
+    async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>>;
 
     /// Changes values, each by itself; answers in the order of `swaps`. The removal of a cell that
     /// is not there is applied.
-    async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>>;
+    async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>>;
 }
 
 /// Refuses a read that is over the limits.
-pub fn check_names(names: &[String]) -> Answer<()> {
+pub fn check_names(names: &[String]) -> StoreResult<()> {
     check_count("read cells", names.len(), CELLS_MAX)
 }
 
 /// Refuses changes that are over the limits.
-pub fn check_swaps(swaps: &[Swap]) -> Answer<()> {
+pub fn check_swaps(swaps: &[CellSwap]) -> StoreResult<()> {
     check_count("swap cells", swaps.len(), CELLS_MAX)?;
     for swap in swaps {
         let bytes = swap.value.as_ref().map_or(0, Vec::len);
@@ -93,26 +93,26 @@ pub fn check_swaps(swaps: &[Swap]) -> Answer<()> {
     Ok(())
 }
 
-impl Swap {
+impl CellSwap {
     /// What a change does to what stands: the rule that every store applies.
-    pub fn judge(&self, standing: Option<&Cell>) -> Judged {
-        let repeated = standing.is_some_and(|cell| cell.version == self.version);
-        let is_gone = standing.is_none() && self.value.is_none();
+    pub fn judge(&self, current: Option<&Cell>) -> SwapDecision {
+        let repeated = current.is_some_and(|cell| cell.version == self.version);
+        let is_gone = current.is_none() && self.value.is_none();
         if repeated || is_gone {
-            Judged::Stands
-        } else if standing.map(|cell| cell.version) == self.seen {
-            Judged::Apply
+            SwapDecision::AlreadyApplied
+        } else if current.map(|cell| cell.version) == self.seen {
+            SwapDecision::Apply
         } else {
-            Judged::Conflict
+            SwapDecision::Conflict
         }
     }
 }
 
 /// What a change does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Judged {
+pub enum SwapDecision {
     /// Nothing: it was applied before.
-    Stands,
+    AlreadyApplied,
     /// It is to be written.
     Apply,
     /// It came too late.

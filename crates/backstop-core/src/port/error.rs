@@ -87,4 +87,4 @@ impl StoreError {
 }
 
 /// What a store answers.
-pub type Answer<T> = Result<T, StoreError>;
+pub type StoreResult<T> = Result<T, StoreError>;

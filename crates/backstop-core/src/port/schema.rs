@@ -9,7 +9,7 @@
 //! | a newer version | refuses it |
 //! | the mark of a pre-release | refuses it: pre-releases counted their versions anew |
 
-use super::error::{Answer, StoreError};
+use super::error::{StoreError, StoreResult};
 
 /// What a store says about its schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum SchemaMark {
 impl SchemaMark {
     /// The version, 0 if there is no schema yet. Refuses a store of a pre-release, and one that is
     /// newer than `newest`. `instead` says what else the user can take, such as "a new file".
-    pub fn check(self, doing: &'static str, newest: u32, instead: &str) -> Answer<u32> {
+    pub fn check(self, doing: &'static str, newest: u32, instead: &str) -> StoreResult<u32> {
         match self {
             Self::Missing => Ok(0),
             Self::Version(version) if version <= newest => Ok(version),

@@ -6,17 +6,17 @@
 //! to be looked at again is a date in the store: it can neither be lost nor be there twice.
 
 use super::backlog::{check_count, check_term};
-use super::error::{Answer, StoreError};
+use super::error::{StoreError, StoreResult};
 use crate::lease::{LeaseNumber, WorkerName};
 use crate::limits;
 use crate::name::{StreamKey, StreamName};
-use crate::stream::{Change, Counts, Record, StoredKey};
+use crate::stream::{KeyChange, Record, StoredKey, StreamCounts};
 use crate::time::Time;
 use async_trait::async_trait;
 
 /// What became of an offered record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Offered {
+pub enum OfferOutcome {
     /// It is kept, durably, until it has been dealt with.
     Held,
     /// A record of its key and position is kept already; that one stays.
@@ -27,7 +27,7 @@ pub enum Offered {
 
 /// A request for keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Take {
+pub struct TakeRequest {
     /// Of which stream.
     pub stream: StreamName,
     /// The number of their leases; drawn anew for every take, and the same only to repeat one.
@@ -37,12 +37,12 @@ pub struct Take {
     /// Until when the keys are its own.
     pub until: Time,
     /// Which keys.
-    pub wanted: Wanted,
+    pub wanted: KeySelection,
 }
 
 /// Which keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum KeySelection {
     /// These, whether there is something to decide or not, and whether they exist or not; none that
     /// somebody else has.
     Keys(Vec<StreamKey>),
@@ -54,7 +54,7 @@ pub enum Wanted {
 
 /// Keys in the hands of who asked for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Taken {
+pub struct TakeResult {
     /// Those that were to be had, in no order.
     pub keys: Vec<StoredKey>,
     /// When the next key of the stream is due, the end of leases included; not after `now` if more
@@ -75,7 +75,7 @@ pub struct KeyLease {
 
 /// What was decided about a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Advance {
+pub struct KeyAdvance {
     /// The right to say so.
     pub lease: KeyLease,
     /// Counted up by the holder of a lease from 1 on: a repeated turn is recognised, and counts
@@ -84,14 +84,14 @@ pub struct Advance {
     /// [`StoredKey::arrived`] as it was taken: what arrived since then is yet to be looked at.
     pub seen: u64,
     /// What is to change.
-    pub change: Change,
+    pub change: KeyChange,
     /// What becomes of the lease.
-    pub then: Then,
+    pub lease_action: KeyLeaseAction,
 }
 
 /// What becomes of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
+pub enum KeyLeaseAction {
     /// It goes on until then.
     Keep(Time),
     /// It ends. The key is due at this time, and at once if something arrived since it was taken.
@@ -104,7 +104,7 @@ pub enum Then {
 
 /// What became of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advanced {
+pub enum AdvanceOutcome {
     /// It counts; also said when the very same turn of a lease is repeated.
     Applied,
     /// The lease was no longer the current one. Nothing was changed.
@@ -125,25 +125,25 @@ pub struct StreamStatus {
     /// When the oldest of them came in.
     pub oldest: Option<Time>,
     /// What happened so far.
-    pub counts: Counts,
+    pub counts: StreamCounts,
 }
 
 /// A part of the list of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeyQuery {
+pub struct ListKeysRequest {
     /// Of which stream.
     pub stream: StreamName,
     /// Those behind this one.
     pub after: Option<StreamKey>,
     /// Which ones.
-    pub which: WhichKeys,
+    pub filter: KeyFilter,
     /// At most so many; clamped to 1 … [`limits::PAGE_MAX`].
     pub limit: usize,
 }
 
 /// Which keys are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WhichKeys {
+pub enum KeyFilter {
     /// All of them.
     All,
     /// Those that keep records.
@@ -152,7 +152,7 @@ pub enum WhichKeys {
 
 /// Who has a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holder {
+pub struct KeyLeaseHolder {
     /// The worker.
     pub worker: WorkerName,
     /// The end of its lease, unless it keeps it.
@@ -167,7 +167,7 @@ pub struct KeyStatus {
     /// The last position that was handled or passed.
     pub watermark: Option<i64>,
     /// What the rules remember, as bytes.
-    pub standing: Vec<u8>,
+    pub state: Vec<u8>,
     /// Records that are kept.
     pub records: u64,
     /// When the oldest of them came in.
@@ -175,7 +175,7 @@ pub struct KeyStatus {
     /// When it is due, if nobody has it.
     pub due: Option<Time>,
     /// Who has it.
-    pub holder: Option<Holder>,
+    pub holder: Option<KeyLeaseHolder>,
 }
 
 /// Ordered streams. Every method is atomic per key, and safe to repeat when its outcome is unknown.
@@ -192,7 +192,7 @@ pub struct KeyStatus {
 /// | it is released, and nothing did | at the time said, or never |
 /// | it is cleared | never |
 #[async_trait]
-pub trait Streams: Send + Sync {
+pub trait StreamStore: Send + Sync {
     /// Takes records in. When it answers, those held are durable, and their keys are due: at once,
     /// or as soon as the lease that somebody has on them is over. Answers in the order of
     /// `records`.
@@ -201,7 +201,7 @@ pub trait Streams: Send + Sync {
         stream: StreamName,
         records: Vec<Record>,
         now: Time,
-    ) -> Answer<Vec<Offered>>;
+    ) -> StoreResult<Vec<OfferOutcome>>;
 
     /// Hands keys out: none that is under a lease which has not expired, as
     /// [`crate::lease::is_expired`] says, unless it is seized. A repeated take answers with the
@@ -209,30 +209,43 @@ pub trait Streams: Send + Sync {
     /// number is as good as new. Once the records of those handed out make
     /// [`limits::TAKE_BYTES_MAX`], others have to wait for the next take. As little durable by
     /// itself as a claim.
-    async fn take(&self, take: Take, now: Time) -> Answer<Taken>;
+    async fn take(&self, take: TakeRequest, now: Time) -> StoreResult<TakeResult>;
 
     /// Makes leases last until `until`, as [`crate::lease::extended`] says, and tells which of them
     /// are no longer the current ones.
-    async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>>;
+    async fn keep(
+        &self,
+        leases: Vec<KeyLease>,
+        until: Time,
+        now: Time,
+    ) -> StoreResult<Vec<KeyLease>>;
 
     /// Takes in what was decided, each by itself and durably; answers in the order of `advances`.
     /// The only way a watermark moves or a record goes.
-    async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>>;
+    async fn advance(
+        &self,
+        advances: Vec<KeyAdvance>,
+        now: Time,
+    ) -> StoreResult<Vec<AdvanceOutcome>>;
 
     /// All streams, by name.
-    async fn streams(&self) -> Answer<Vec<StreamStatus>>;
+    async fn streams(&self) -> StoreResult<Vec<StreamStatus>>;
 
     /// The next keys of a stream, by the bytes of their names.
-    async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>>;
+    async fn stream_keys(&self, query: ListKeysRequest, now: Time) -> StoreResult<Vec<KeyStatus>>;
 
     /// One key with the records that a take would bring along; nothing is leased. Once these
     /// records make [`limits::PAGE_BYTES_MAX`], no further one is read: [`StoredKey::count`] says
     /// how many there are.
-    async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>>;
+    async fn stream_key(
+        &self,
+        stream: StreamName,
+        key: StreamKey,
+    ) -> StoreResult<Option<StoredKey>>;
 }
 
 /// Refuses an offer that is over the limits.
-pub fn check_offer(records: &[Record]) -> Answer<()> {
+pub fn check_offer(records: &[Record]) -> StoreResult<()> {
     check_count("offer", records.len(), limits::OFFER_MAX)?;
     let bytes: usize = records.iter().map(|record| record.payload.len()).sum();
     if bytes > limits::ENQUEUE_BYTES_MAX {
@@ -247,18 +260,18 @@ pub fn check_offer(records: &[Record]) -> Answer<()> {
 }
 
 /// Refuses a take that is over the limits.
-pub fn check_take(take: &Take, now: Time) -> Answer<()> {
+pub fn check_take(take: &TakeRequest, now: Time) -> StoreResult<()> {
     match &take.wanted {
-        Wanted::Keys(keys) | Wanted::Seized(keys) => {
+        KeySelection::Keys(keys) | KeySelection::Seized(keys) => {
             check_count("take", keys.len(), limits::STREAM_KEYS_MAX)?;
         }
-        Wanted::Due(max) => check_count("take", *max, limits::DUE_KEYS_MAX)?,
+        KeySelection::Due(max) => check_count("take", *max, limits::DUE_KEYS_MAX)?,
     }
     check_term("take", take.until, now)
 }
 
 /// Refuses decisions that are over the limits.
-pub fn check_advances(advances: &[Advance], now: Time) -> Answer<()> {
+pub fn check_advances(advances: &[KeyAdvance], now: Time) -> StoreResult<()> {
     check_count("advance", advances.len(), limits::STREAM_KEYS_MAX)?;
     let held = || advances.iter().flat_map(|advance| &advance.change.hold);
     let (count, bytes) = (
@@ -274,16 +287,16 @@ pub fn check_advances(advances: &[Advance], now: Time) -> Answer<()> {
         return Err(StoreError::misuse("advance", cause));
     }
     for advance in advances {
-        let bytes = advance.change.standing.len();
-        if bytes > limits::STANDING_BYTES_MAX {
+        let bytes = advance.change.state.len();
+        if bytes > limits::KEY_STATE_BYTES_MAX {
             let cause = format!(
                 "{bytes} bytes about key {}; at most {} fit",
                 advance.lease.key,
-                limits::STANDING_BYTES_MAX
+                limits::KEY_STATE_BYTES_MAX
             );
             return Err(StoreError::misuse("advance", cause));
         }
-        if let Then::Keep(until) = advance.then {
+        if let KeyLeaseAction::Keep(until) = advance.lease_action {
             check_term("advance", until, now)?;
         }
     }

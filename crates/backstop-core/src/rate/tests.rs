@@ -9,7 +9,7 @@ fn limit(count: u32, per: &str) -> RateLimit {
 
 /// What is asked for, in milliseconds after the start, and what is let through.
 fn check(limit: RateLimit, steps: &[(i64, u32, u32)]) {
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     for (at_ms, wanted, expected) in steps {
         let now = START.after(Span::millis(*at_ms));
         assert_eq!(
@@ -56,7 +56,7 @@ fn a_smaller_burst_spreads_the_same_pace() {
 #[test]
 fn a_pace_that_does_not_divide_evenly_is_exact() {
     let limit = limit(21_600, "60s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit, 21_600, START), 21_600);
     let taken: u32 = (1..=60_000)
         .map(|ms| rate.take(&limit, 100, START.after(Span::millis(ms))))
@@ -70,7 +70,7 @@ fn a_pace_that_does_not_divide_evenly_is_exact() {
 #[test]
 fn the_wait_ends_at_the_very_microsecond() {
     let limit = limit(7, "1s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit, 7, START), 7);
     let wait = rate.free_in(&limit, START);
     assert_eq!(
@@ -84,13 +84,13 @@ fn the_wait_ends_at_the_very_microsecond() {
         0
     );
     assert_eq!(rate.take(&limit, 1, START.after(wait)), 1);
-    assert_eq!(Rate::default().free_in(&limit, START), Span::ZERO);
+    assert_eq!(RateBucket::default().free_in(&limit, START), Span::ZERO);
 }
 
 #[test]
 fn what_was_not_used_can_be_used_again() {
     let limit = limit(3, "60s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit, 3, START), 3);
     rate.give_back(&limit, 2, START);
     assert_eq!(rate.take(&limit, 9, START), 2);
@@ -105,7 +105,7 @@ fn what_was_not_used_can_be_used_again() {
 #[test]
 fn a_clock_that_is_set_back_blocks_for_no_longer_than_a_full_bucket() {
     let limit = limit(3, "60s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit, 3, START), 3);
     let back = START.before(Span::hours(8));
     assert_eq!(rate.take(&limit, 1, back), 0);
@@ -116,7 +116,7 @@ fn a_clock_that_is_set_back_blocks_for_no_longer_than_a_full_bucket() {
 fn two_whose_clocks_differ_get_no_more_than_one_who_asks_alone() {
     // A model of two workers that ask in turn for 20 s, one of them 400 ms ahead.
     let limit = limit(360, "1s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     let taken: u32 = (0..800_i64)
         .map(|turn| {
             START
@@ -132,7 +132,7 @@ fn two_whose_clocks_differ_get_no_more_than_one_who_asks_alone() {
 #[test]
 fn whoever_is_behind_is_told_how_long_it_takes_by_its_own_clock() {
     let limit = limit(1, "10s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     let (ahead, behind) = (START.after(Span::millis(400)), START);
     assert_eq!(rate.take(&limit, 1, ahead), 1);
     assert_eq!(rate.free_in(&limit, behind), Span::millis(10_400));
@@ -143,7 +143,7 @@ fn whoever_is_behind_is_told_how_long_it_takes_by_its_own_clock() {
 #[test]
 fn a_clock_that_is_set_back_a_little_blocks_for_no_longer_than_that() {
     let limit = limit(3, "60s");
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit, 3, START), 3);
     assert_eq!(rate.take(&limit, 1, START.before(Span::secs(59))), 0);
     assert_eq!(
@@ -155,7 +155,7 @@ fn a_clock_that_is_set_back_a_little_blocks_for_no_longer_than_that() {
 
 #[test]
 fn a_limit_that_was_lowered_is_met_at_once_and_blocks_no_longer_than_its_own_bucket() {
-    let mut rate = Rate::default();
+    let mut rate = RateBucket::default();
     assert_eq!(rate.take(&limit(1_000, "60s"), 1_000, START), 1_000);
     let lowered = limit(2, "10s");
     assert_eq!(rate.take(&lowered, 1, START), 0);
@@ -211,7 +211,7 @@ proptest! {
         steps in prop::collection::vec((0..3_000_i64, 0..50_u32), 1..60),
     ) {
         let limit = RateLimit::new(count, Span::millis(per_ms)).burst(burst);
-        let (mut rate, mut now, mut taken) = (Rate::default(), START, Vec::new());
+        let (mut rate, mut now, mut taken) = (RateBucket::default(), START, Vec::new());
         for (gap_ms, wanted) in steps {
             now = now.after(Span::millis(gap_ms));
             taken.push((now, rate.take(&limit, wanted, now)));
@@ -234,7 +234,7 @@ proptest! {
         steps in prop::collection::vec((0..300_i64, 0..50_u32, 0..100_usize), 1..80),
     ) {
         let limit = RateLimit::new(count, Span::millis(per_ms)).burst(burst);
-        let (mut rate, mut now, mut taken) = (Rate::default(), START, Vec::new());
+        let (mut rate, mut now, mut taken) = (RateBucket::default(), START, Vec::new());
         for (gap_ms, wanted, who) in steps {
             now = now.after(Span::millis(gap_ms));
             let clock = now.after(Span::millis(ahead_ms[who % ahead_ms.len()]));
@@ -257,7 +257,7 @@ proptest! {
         (count, per_us, burst) in (1..100_000_u32, 1_000..100_000_000_i64, 1..100_u32), wanted in 1..200_u32, gap_us in -100_000..100_000_i64,
     ) {
         let limit = RateLimit::new(count, Span::micros(per_us)).burst(burst);
-        let mut rate = Rate::default();
+        let mut rate = RateBucket::default();
         rate.take(&limit, wanted, START);
         let later = Time::from_micros(START.as_micros() + gap_us);
         let wait = rate.free_in(&limit, later);
@@ -269,7 +269,7 @@ proptest! {
         (count, burst) in (1..100_u32, 1..100_u32), parts in prop::collection::vec(0..20_u32, 1..20),
     ) {
         let limit = RateLimit::new(count, Span::secs(1)).burst(burst);
-        let (mut whole, mut cut) = (Rate::default(), Rate::default());
+        let (mut whole, mut cut) = (RateBucket::default(), RateBucket::default());
         let all = whole.take(&limit, parts.iter().sum(), START);
         let sum: u32 = parts.iter().map(|part| cut.take(&limit, *part, START)).sum();
         prop_assert_eq!(all, sum);

@@ -66,11 +66,11 @@ fn password_of(address: &str) -> Option<[String; 2]> {
     let is_word = [scheme, user, place]
         .iter()
         .any(|part| part.contains(password));
-    (!is_word).then(|| [password.to_owned(), meant(password).into_owned()])
+    (!is_word).then(|| [password.to_owned(), percent_decoded(password).into_owned()])
 }
 
 /// Without the escapes of an address.
-fn meant(text: &str) -> Cow<'_, str> {
+fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
     }

@@ -1,11 +1,11 @@
 //! The waits of a policy laid out, before anybody depends on them.
 
-use super::{Curve, RetryPolicy, Roll};
+use super::{RandomDraw, RetryCurve, RetryPolicy};
 use crate::time::Span;
 
 /// The wait after one failure: somewhere between `min` and `max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Preview {
+pub struct RetryPreview {
     /// After so many failures.
     pub failures: u32,
     /// At the lowest draw.
@@ -19,7 +19,7 @@ const ADDED_UP_MAX: u32 = 1_000;
 
 /// How long a job that always fails lives at least: all its waits, at the lowest draw. `None` if
 /// its runs have no bound, or too many.
-pub fn shortest_life(policy: &RetryPolicy) -> Option<Span> {
+pub fn shortest_lifetime(policy: &RetryPolicy) -> Option<Span> {
     let max = policy.max_attempts().filter(|max| *max <= ADDED_UP_MAX)?;
     let waits = preview(policy, max.saturating_sub(1));
     Some(
@@ -33,17 +33,16 @@ pub fn shortest_life(policy: &RetryPolicy) -> Option<Span> {
 /// The waits after 1 to `attempts` failures, not cut by `max_attempts`. Where zero failures have a
 /// wait of their own (Fibonacci: a new row is due at once) it comes first; a progressive list ends
 /// with its last band.
-pub fn preview(policy: &RetryPolicy, attempts: u32) -> Vec<Preview> {
-    let first = u32::from(!matches!(policy.curve(), Curve::Fibonacci { .. }));
+pub fn preview(policy: &RetryPolicy, attempts: u32) -> Vec<RetryPreview> {
+    let first = u32::from(!matches!(policy.curve(), RetryCurve::Fibonacci { .. }));
     let mut age = Span::ZERO;
     let mut waits = Vec::new();
     for failures in first..=attempts {
-        let bounds =
-            policy
-                .wait(failures, age, Roll::LOWEST)
-                .zip(policy.wait(failures, age, Roll::HIGHEST));
+        let bounds = policy
+            .wait(failures, age, RandomDraw::LOWEST)
+            .zip(policy.wait(failures, age, RandomDraw::HIGHEST));
         let Some((min, max)) = bounds else { break };
-        waits.push(Preview { failures, min, max });
+        waits.push(RetryPreview { failures, min, max });
         age = age.plus(max);
     }
     waits

@@ -81,7 +81,7 @@ fn steps_repeat_their_last_delay() {
 fn progressive_slows_with_age_and_ends_with_its_last_band() {
     let check = |age: Span, wait: Option<Span>| {
         let policy = policy(r#"{"kind":"progressive"}"#);
-        assert_eq!(policy.wait(1, age, Roll::LOWEST), wait, "{age}");
+        assert_eq!(policy.wait(1, age, RandomDraw::LOWEST), wait, "{age}");
     };
     check(Span::ZERO, Some(Span::minutes(5)));
     check(Span::days(1), Some(Span::minutes(5)));
@@ -127,18 +127,21 @@ fn a_custom_policy_is_a_function_and_cannot_be_written_down() {
         (age < Span::hours(1)).then(|| Span::secs(7).times(i64::from(failures)))
     });
     assert_eq!(
-        policy.next(2, Span::ZERO, Roll::LOWEST),
-        Next::In(Span::secs(14))
+        policy.next(2, Span::ZERO, RandomDraw::LOWEST),
+        RetryDecision::RetryAfter(Span::secs(14))
     );
-    assert_eq!(policy.next(2, Span::hours(1), Roll::LOWEST), Next::TooOld);
     assert_eq!(
-        policy.next(3, Span::ZERO, Roll::LOWEST),
-        Next::AttemptsExhausted
+        policy.next(2, Span::hours(1), RandomDraw::LOWEST),
+        RetryDecision::TooOld
+    );
+    assert_eq!(
+        policy.next(3, Span::ZERO, RandomDraw::LOWEST),
+        RetryDecision::AttemptsExhausted
     );
     let endless = RetryPolicy::custom(|_, _, _| Some(Span::days(1_000_000)));
     assert_eq!(
-        endless.next(1, Span::ZERO, Roll::LOWEST),
-        Next::In(DELAY_MAX)
+        endless.next(1, Span::ZERO, RandomDraw::LOWEST),
+        RetryDecision::RetryAfter(DELAY_MAX)
     );
     assert!(!policy.is_stored() && RetryPolicy::default().is_stored());
     check_refused(
@@ -173,15 +176,15 @@ fn the_last_attempt_ends_it() {
     let check = |failures, next| {
         let policy = policy(r#"{"kind":"constant","every":"1s","max_attempts":3}"#);
         assert_eq!(
-            policy.next(failures, Span::ZERO, Roll::LOWEST),
+            policy.next(failures, Span::ZERO, RandomDraw::LOWEST),
             next,
             "{failures}"
         );
     };
-    check(1, Next::In(Span::secs(1)));
-    check(2, Next::In(Span::secs(1)));
-    check(3, Next::AttemptsExhausted);
-    check(4, Next::AttemptsExhausted);
+    check(1, RetryDecision::RetryAfter(Span::secs(1)));
+    check(2, RetryDecision::RetryAfter(Span::secs(1)));
+    check(3, RetryDecision::AttemptsExhausted);
+    check(4, RetryDecision::AttemptsExhausted);
 }
 
 #[test]
@@ -189,10 +192,13 @@ fn old_age_ends_it() {
     let policy =
         policy(r#"{"kind":"constant","every":"1s","max_attempts":"unlimited","max_age":"1h"}"#);
     assert_eq!(
-        policy.next(1_000_000, Span::minutes(59), Roll::LOWEST),
-        Next::In(Span::secs(1))
+        policy.next(1_000_000, Span::minutes(59), RandomDraw::LOWEST),
+        RetryDecision::RetryAfter(Span::secs(1))
     );
-    assert_eq!(policy.next(1, Span::hours(1), Roll::LOWEST), Next::TooOld);
+    assert_eq!(
+        policy.next(1, Span::hours(1), RandomDraw::LOWEST),
+        RetryDecision::TooOld
+    );
 }
 
 #[test]
@@ -201,10 +207,13 @@ fn a_policy_that_names_its_kind_ends_after_three_runs_and_one_that_does_not_outl
     let of_queues = RetryPolicy::of_queues();
     assert_eq!(policy(written), of_queues);
     assert_eq!(policy("{}"), of_queues);
-    let lasts = shortest_life(&of_queues).expect("its runs have a bound");
-    assert_eq!(shortest_life(&RetryPolicy::default()), Some(Span::secs(3)));
+    let lasts = shortest_lifetime(&of_queues).expect("its runs have a bound");
     assert_eq!(
-        shortest_life(&policy(r#"{"max_attempts":"unlimited"}"#)),
+        shortest_lifetime(&RetryPolicy::default()),
+        Some(Span::secs(3))
+    );
+    assert_eq!(
+        shortest_lifetime(&policy(r#"{"max_attempts":"unlimited"}"#)),
         None
     );
     assert!(lasts > Span::hours(8) && lasts < Span::hours(10), "{lasts}");
@@ -219,7 +228,7 @@ fn a_policy_that_names_its_kind_ends_after_three_runs_and_one_that_does_not_outl
         (Some(20), Some(Span::days(1)))
     );
     assert_eq!(
-        slow.wait(2, Span::ZERO, Roll::HIGHEST),
+        slow.wait(2, Span::ZERO, RandomDraw::HIGHEST),
         Some(Span::secs(20))
     );
     assert_eq!(policy(r#"{"kind":"exponential"}"#), RetryPolicy::default());
@@ -306,11 +315,11 @@ fn any_policy() -> impl Strategy<Value = RetryPolicy> {
     let span = (1..DELAY_MAX.as_micros()).prop_map(Span::micros);
     let curve = prop_oneof![
         (span.clone(), 1.0..1000.0, span.clone())
-            .prop_map(|(base, factor, cap)| Curve::Exponential { base, factor, cap }),
-        (span.clone(), span.clone()).prop_map(|(unit, cap)| Curve::Fibonacci { unit, cap }),
-        prop::collection::vec(span.clone(), 1..8).prop_map(Curve::Steps),
-        span.clone().prop_map(Curve::Constant),
-        Just(Curve::Polynomial),
+            .prop_map(|(base, factor, cap)| RetryCurve::Exponential { base, factor, cap }),
+        (span.clone(), span.clone()).prop_map(|(unit, cap)| RetryCurve::Fibonacci { unit, cap }),
+        prop::collection::vec(span.clone(), 1..8).prop_map(RetryCurve::Steps),
+        span.clone().prop_map(RetryCurve::Constant),
+        Just(RetryCurve::Polynomial),
     ];
     let jitter = prop_oneof![
         Just(Jitter::None),
@@ -326,7 +335,7 @@ fn any_policy() -> impl Strategy<Value = RetryPolicy> {
         prop::option::of(span),
     )
         .prop_map(|(curve, jitter, max_attempts, max_age)| {
-            let jitter = if curve == Curve::Polynomial {
+            let jitter = if curve == RetryCurve::Polynomial {
                 Jitter::None
             } else {
                 jitter
@@ -347,9 +356,9 @@ proptest! {
     ) {
         let age = Span::micros(age);
         let wait = |roll| policy.wait(failures, age, roll).expect("only a progressive curve ends");
-        let drawn = wait(Roll::from_bits(bits));
+        let drawn = wait(RandomDraw::from_bits(bits));
         prop_assert!(drawn >= Span::ZERO && drawn <= DELAY_MAX.times(2));
-        prop_assert!(wait(Roll::LOWEST) <= drawn && drawn <= wait(Roll::HIGHEST));
+        prop_assert!(wait(RandomDraw::LOWEST) <= drawn && drawn <= wait(RandomDraw::HIGHEST));
         let is_whole = drawn == Span::millis(drawn.as_millis());
         prop_assert!(is_whole || drawn < Span::millis(1), "{drawn}");
     }
@@ -360,11 +369,11 @@ proptest! {
     ) {
         let cap = Span::millis(cap);
         for curve in [
-            Curve::Exponential { base: Span::micros(1), factor: 2.0, cap },
-            Curve::Fibonacci { unit: Span::micros(1), cap },
+            RetryCurve::Exponential { base: Span::micros(1), factor: 2.0, cap },
+            RetryCurve::Fibonacci { unit: Span::micros(1), cap },
         ] {
             let policy = RetryPolicy { curve, jitter: Jitter::Add(0.25), max_attempts: None, max_age: None };
-            let wait = policy.wait(failures, Span::ZERO, Roll::from_bits(bits)).expect("never ends");
+            let wait = policy.wait(failures, Span::ZERO, RandomDraw::from_bits(bits)).expect("never ends");
             prop_assert!(wait >= cap && wait <= cap.plus(cap.scaled(0.25)));
         }
     }
@@ -372,8 +381,8 @@ proptest! {
     #[test]
     fn without_jitter_a_wait_never_shrinks(policy in any_policy(), failures in 1..1_000_000_u32) {
         let policy = RetryPolicy { jitter: Jitter::None, ..policy };
-        prop_assume!(!matches!(policy.curve, Curve::Steps(_)));
-        let wait = |failures| policy.wait(failures, Span::ZERO, Roll::LOWEST).expect("never ends");
+        prop_assume!(!matches!(policy.curve, RetryCurve::Steps(_)));
+        let wait = |failures| policy.wait(failures, Span::ZERO, RandomDraw::LOWEST).expect("never ends");
         prop_assert!(wait(failures) <= wait(failures + 1));
     }
 
@@ -385,6 +394,6 @@ proptest! {
 
     #[test]
     fn a_roll_is_below_one(bits: u64) {
-        prop_assert!(Roll::from_bits(bits) >= Roll::LOWEST && Roll::from_bits(bits) <= Roll::HIGHEST);
+        prop_assert!(RandomDraw::from_bits(bits) >= RandomDraw::LOWEST && RandomDraw::from_bits(bits) <= RandomDraw::HIGHEST);
     }
 }

@@ -30,19 +30,19 @@ use std::fmt;
 pub struct Cron {
     text: String,
     pattern: croner::Cron,
-    pace: Pace,
+    pace: ClockChangeRule,
 }
 
 /// What an expression goes by where clocks are changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pace {
+enum ClockChangeRule {
     Fixed,
     Elapsed,
 }
 
 /// Text that is not a cron expression that ever comes true.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadCron {
+pub enum InvalidCron {
     /// It has seconds, or years.
     #[error(
         "`{0}` has {1} fields; write five, without seconds and years: minute, hour, day of the month, month, day of the week, such as 30 8 * * *"
@@ -76,10 +76,10 @@ const NICKNAMES: [(&str, &str); 7] = [
 
 impl Cron {
     /// The expression, if it is one that ever comes true.
-    pub fn new(text: &str) -> Result<Self, BadCron> {
+    pub fn new(text: &str) -> Result<Self, InvalidCron> {
         let text = text.trim();
         if text.len() > CRON_CHARS_MAX {
-            return Err(BadCron::TooLong(text.len()));
+            return Err(InvalidCron::TooLong(text.len()));
         }
         let fields = if text.starts_with('@') {
             nickname(text)?
@@ -88,7 +88,7 @@ impl Cron {
         };
         let count = fields.split_whitespace().count();
         if count != 5 {
-            return Err(BadCron::Fields(text.to_owned(), count));
+            return Err(InvalidCron::Fields(text.to_owned(), count));
         }
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -96,8 +96,8 @@ impl Cron {
             .build();
         let pattern = parser
             .parse(fields)
-            .map_err(|error| BadCron::Field(text.to_owned(), error.to_string()))?;
-        let pace = Pace::of(fields, &pattern);
+            .map_err(|error| InvalidCron::Field(text.to_owned(), error.to_string()))?;
+        let pace = ClockChangeRule::of(fields, &pattern);
         let cron = Self {
             text: text.to_owned(),
             pattern,
@@ -107,7 +107,7 @@ impl Cron {
         // does.
         match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
-            None => Err(BadCron::Never(text.to_owned())),
+            None => Err(InvalidCron::Never(text.to_owned())),
         }
     }
 
@@ -117,23 +117,23 @@ impl Cron {
     }
 
     /// In plain words, such as `At 08:30`.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         self.pattern.describe()
     }
 
     /// Whether it means the same instants in every zone, however the two are written.
-    pub fn means_the_same(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         self.pattern == other.pattern && self.pace == other.pace
     }
 
     /// The instants behind `after`, in order, without end.
-    pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> Instants<'a> {
+    pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> CronInstants<'a> {
         let at = after.as_micros().div_euclid(MICROS) + 1;
-        Instants {
+        CronInstants {
             cron: self,
             zone,
             at,
-            stretch: None,
+            offset_period: None,
         }
     }
 
@@ -149,7 +149,7 @@ impl PartialEq for Cron {
     }
 }
 
-impl Pace {
+impl ClockChangeRule {
     fn of(fields: &str, pattern: &croner::Cron) -> Self {
         let mut clock = fields.split_whitespace().take(2);
         let is_rhythm = clock.any(|field| field.contains(['*', '/', '?']));
@@ -168,13 +168,13 @@ impl fmt::Display for Cron {
     }
 }
 
-fn nickname(text: &str) -> Result<&'static str, BadCron> {
+fn nickname(text: &str) -> Result<&'static str, InvalidCron> {
     let known = NICKNAMES
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(text));
     known
         .map(|(_, fields)| *fields)
-        .ok_or_else(|| BadCron::Nickname(text.to_owned()))
+        .ok_or_else(|| InvalidCron::Nickname(text.to_owned()))
 }
 
 /// A time zone of the IANA database. The database is compiled in: every process of a version has
@@ -185,14 +185,14 @@ pub struct Zone(TimeZone);
 /// Text that names no time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time zone; write its IANA name, such as Europe/London or UTC")]
-pub struct BadZone(String);
+pub struct InvalidZone(String);
 
 impl Zone {
     /// The zone of this name.
-    pub fn new(name: &str) -> Result<Self, BadZone> {
+    pub fn new(name: &str) -> Result<Self, InvalidZone> {
         TimeZone::get(name)
             .map(Self)
-            .map_err(|_| BadZone(name.to_owned()))
+            .map_err(|_| InvalidZone(name.to_owned()))
     }
 
     /// Coordinated Universal Time.
@@ -236,13 +236,13 @@ impl Zone {
     }
 
     /// The stretch of unchanged clocks around `second`.
-    fn stretch(&self, second: i64) -> Stretch {
+    fn offset_period(&self, second: i64) -> OffsetPeriod {
         let from = self.changed_before(second);
-        let before = from.map(|from| Before {
+        let before = from.map(|from| PreviousOffset {
             from: self.changed_before(from - 1),
             offset: self.offset(from - 1),
         });
-        Stretch {
+        OffsetPeriod {
             from,
             until: self.changed_after(second),
             offset: self.offset(second),
@@ -282,23 +282,23 @@ fn local_second(local: DateTime) -> i64 {
 
 /// Time during which local clocks are ahead of UTC by the same.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct OffsetPeriod {
     /// Its first second; `None` if it always was so.
     from: Option<i64>,
     /// The first second behind it.
     until: Option<i64>,
     offset: i64,
-    before: Option<Before>,
+    before: Option<PreviousOffset>,
 }
 
 /// The stretch before a stretch.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousOffset {
     from: Option<i64>,
     offset: i64,
 }
 
-impl Stretch {
+impl OffsetPeriod {
     fn contains(&self, second: i64) -> bool {
         self.from.is_none_or(|from| from <= second) && self.until.is_none_or(|until| second < until)
     }
@@ -322,18 +322,18 @@ impl Stretch {
 
 /// The instants of an expression in a zone, in order.
 #[derive(Debug)]
-pub struct Instants<'a> {
+pub struct CronInstants<'a> {
     cron: &'a Cron,
     zone: &'a Zone,
     /// The first second not looked at yet.
     at: i64,
-    stretch: Option<Stretch>,
+    offset_period: Option<OffsetPeriod>,
 }
 
-impl Instants<'_> {
+impl CronInstants<'_> {
     /// The first instant of this stretch from `self.at` on.
-    fn within(&self, stretch: &Stretch) -> Option<i64> {
-        let is_fixed = self.cron.pace == Pace::Fixed;
+    fn within(&self, stretch: &OffsetPeriod) -> Option<i64> {
+        let is_fixed = self.cron.pace == ClockChangeRule::Fixed;
         if is_fixed && stretch.from == Some(self.at) && self.was_skipped(stretch) {
             return Some(self.at);
         }
@@ -349,7 +349,7 @@ impl Instants<'_> {
     }
 
     /// Whether the clock was set forward over something that was due.
-    fn was_skipped(&self, stretch: &Stretch) -> bool {
+    fn was_skipped(&self, stretch: &OffsetPeriod) -> bool {
         stretch
             .gap()
             .is_some_and(|(from, until)| self.local_from(from).is_some_and(|local| local < until))
@@ -360,14 +360,16 @@ impl Instants<'_> {
     }
 }
 
-impl Iterator for Instants<'_> {
+impl Iterator for CronInstants<'_> {
     type Item = Time;
 
     fn next(&mut self) -> Option<Time> {
         for _ in 0..CLOCK_CHANGES_MAX {
-            let known = self.stretch.filter(|stretch| stretch.contains(self.at));
-            let stretch = known.unwrap_or_else(|| self.zone.stretch(self.at));
-            self.stretch = Some(stretch);
+            let known = self
+                .offset_period
+                .filter(|stretch| stretch.contains(self.at));
+            let stretch = known.unwrap_or_else(|| self.zone.offset_period(self.at));
+            self.offset_period = Some(stretch);
             if let Some(second) = self.within(&stretch) {
                 self.at = second + 1;
                 return Some(Time::from_micros(second * MICROS));

@@ -16,16 +16,16 @@
 //! Runs within the grace are not missing: a process that slept for ten minutes fires them all,
 //! late.
 
-use super::ledger::{Entry, What, Why};
-use super::{Policy, Schedule, Standing};
+use super::ledger::{InstantOutcome, LedgerEntry, SkipReason};
+use super::{MissedPolicy, Schedule, ScheduleState};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
 /// What is known of a schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ScheduleSnapshot<'a> {
     /// Since when it counts, and when it was paused.
-    pub standing: &'a Standing,
+    pub state: &'a ScheduleState,
     /// Only instants behind this are looked at.
     pub from: Time,
     /// Instants behind `from` that have an entry which counts.
@@ -34,9 +34,9 @@ pub struct Seen<'a> {
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Decision {
+pub struct ScheduleDecision {
     /// What to enter, by instant.
-    pub enter: Vec<Entry>,
+    pub enter: Vec<LedgerEntry>,
     /// How many instants were missing.
     pub missing: usize,
     /// When to look again; `None` if nothing will ever be due.
@@ -44,50 +44,57 @@ pub struct Decision {
 }
 
 /// What is to be done now.
-pub fn decide(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Decision {
-    let settled = seen.standing.settled(schedule).unwrap_or(now);
+pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> ScheduleDecision {
+    let settled = seen.state.settled(schedule).unwrap_or(now);
     let (mut enter, mut missing) = (Vec::new(), Vec::new());
-    for (instant, open) in open(schedule, seen, now) {
+    for (instant, open) in open_instants(schedule, seen, now) {
         let what = match open {
-            Open::Paused => What::Skipped(Why::Paused),
-            Open::InTime => What::Due,
-            Open::TooOld if instant > settled => What::Missed(Why::TooOld),
-            Open::TooOld => continue,
-            Open::Missing => {
+            InstantStatus::Paused => InstantOutcome::Skipped(SkipReason::Paused),
+            InstantStatus::InTime => InstantOutcome::Due,
+            InstantStatus::TooOld if instant > settled => {
+                InstantOutcome::Missed(SkipReason::TooOld)
+            }
+            InstantStatus::TooOld => continue,
+            InstantStatus::Missing => {
                 missing.push(instant);
                 continue;
             }
         };
-        enter.push(Entry {
+        enter.push(LedgerEntry {
             instant,
-            what,
+            outcome: what,
             at: now,
         });
     }
     let count = missing.len();
-    enter.extend(made_up(schedule, &missing, now));
+    enter.extend(catch_up(schedule, &missing, now));
     enter.sort_by_key(|entry| entry.instant);
-    Decision {
+    ScheduleDecision {
         enter,
         missing: count,
-        wake: wake(schedule, seen.standing, now),
+        wake: next_wake(schedule, seen.state, now),
     }
 }
 
 /// The instants that are missing now, whatever is to become of them.
-pub fn missing(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Vec<Time> {
-    let missing = open(schedule, seen, now).filter(|(_, open)| *open == Open::Missing);
+pub fn missing(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Vec<Time> {
+    let missing =
+        open_instants(schedule, seen, now).filter(|(_, open)| *open == InstantStatus::Missing);
     missing.map(|(instant, _)| instant).collect()
 }
 
 /// What the next look enters for the instants that are missing now, by instant.
-pub fn prospects(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Vec<Entry> {
-    made_up(schedule, &missing(schedule, seen, now), now)
+pub fn expected_entries(
+    schedule: &Schedule,
+    seen: ScheduleSnapshot<'_>,
+    now: Time,
+) -> Vec<LedgerEntry> {
+    catch_up(schedule, &missing(schedule, seen, now), now)
 }
 
 /// How an instant without an entry stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Open {
+enum InstantStatus {
     Paused,
     InTime,
     Missing,
@@ -95,46 +102,46 @@ enum Open {
 }
 
 /// The expected instants without an entry, in order.
-fn open<'a>(
+fn open_instants<'a>(
     schedule: &'a Schedule,
-    seen: Seen<'a>,
+    seen: ScheduleSnapshot<'a>,
     now: Time,
-) -> impl Iterator<Item = (Time, Open)> + 'a {
+) -> impl Iterator<Item = (Time, InstantStatus)> + 'a {
     let missed = schedule.missed;
-    let expected = seen.standing.expected(schedule, seen.from, now);
+    let expected = seen.state.expected(schedule, seen.from, now);
     expected
         .filter(|instant| !seen.known.contains(instant))
         .map(move |instant| {
-            let open = if seen.standing.is_paused_at(instant) {
-                Open::Paused
+            let open = if seen.state.is_paused_at(instant) {
+                InstantStatus::Paused
             } else if instant <= now.before(missed.look_back) {
-                Open::TooOld
+                InstantStatus::TooOld
             } else if now.since(instant) > missed.grace {
-                Open::Missing
+                InstantStatus::Missing
             } else {
-                Open::InTime
+                InstantStatus::InTime
             };
             (instant, open)
         })
 }
 
 /// What becomes of missing instants.
-fn made_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<Entry> {
+fn catch_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<LedgerEntry> {
     let Some(newest) = missing.last().copied() else {
         return Vec::new();
     };
     let over = missing.len().saturating_sub(schedule.missed.max as usize);
     let what = |(at, instant): (usize, &Time)| {
         let what = match schedule.missed.policy {
-            Policy::Skip => What::Skipped(Why::Policy),
-            Policy::One if *instant == newest => What::Due,
-            Policy::One => What::Coalesced(newest),
-            Policy::All if at < over => What::Missed(Why::OverMax),
-            Policy::All => What::Due,
+            MissedPolicy::Skip => InstantOutcome::Skipped(SkipReason::Policy),
+            MissedPolicy::One if *instant == newest => InstantOutcome::Due,
+            MissedPolicy::One => InstantOutcome::Coalesced(newest),
+            MissedPolicy::All if at < over => InstantOutcome::Missed(SkipReason::OverMax),
+            MissedPolicy::All => InstantOutcome::Due,
         };
-        Entry {
+        LedgerEntry {
             instant: *instant,
-            what,
+            outcome: what,
             at: now,
         }
     };
@@ -142,7 +149,7 @@ fn made_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<Entry> {
 }
 
 /// The next instant that is expected.
-fn wake(schedule: &Schedule, standing: &Standing, now: Time) -> Option<Time> {
-    let since = standing.since(schedule);
+fn next_wake(schedule: &Schedule, state: &ScheduleState, now: Time) -> Option<Time> {
+    let since = state.since(schedule);
     schedule.next(now.max(Time::from_micros(since.as_micros().saturating_sub(1))))
 }

@@ -32,7 +32,7 @@ pub const LATE_FROM: Span = Span::secs(10);
 
 /// What became of an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum InstantOutcome {
     /// Agreed to fire; not in its queue yet.
     Due,
     /// In its queue in time.
@@ -46,14 +46,14 @@ pub enum What {
     /// The run of this instant stands for it.
     Coalesced(Time),
     /// Given up.
-    Missed(Why),
+    Missed(SkipReason),
     /// Not wanted.
-    Skipped(Why),
+    Skipped(SkipReason),
 }
 
 /// Why an instant has no run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum SkipReason {
     /// The schedule was paused.
     Paused,
     /// It makes up nothing.
@@ -66,7 +66,7 @@ pub enum Why {
     QueueFull,
 }
 
-impl Why {
+impl SkipReason {
     /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -79,13 +79,13 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl What {
+impl InstantOutcome {
     /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -114,12 +114,17 @@ impl What {
         matches!(
             self,
             Self::Missed(_)
-                | Self::Skipped(Why::Policy | Why::OverMax | Why::TooOld | Why::QueueFull)
+                | Self::Skipped(
+                    SkipReason::Policy
+                        | SkipReason::OverMax
+                        | SkipReason::TooOld
+                        | SkipReason::QueueFull
+                )
         )
     }
 
     /// Why there is none, if that needs saying.
-    pub const fn why(self) -> Option<Why> {
+    pub const fn reason(self) -> Option<SkipReason> {
         match self {
             Self::Missed(why) | Self::Skipped(why) => Some(why),
             _ => None,
@@ -138,7 +143,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for InstantOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -146,16 +151,16 @@ impl fmt::Display for What {
 
 /// What became of one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The instant; of a run by hand, when it was asked for.
     pub instant: Time,
     /// What became of it.
-    pub what: What,
+    pub outcome: InstantOutcome,
     /// When that was.
     pub at: Time,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// How long after its instant.
     pub fn lateness(&self) -> Span {
         self.at.since(self.instant)
@@ -163,19 +168,19 @@ impl Entry {
 
     /// Whether it counts for nothing at `now`: a clock that was ahead gave the instant up.
     pub fn is_void(&self, now: Time) -> bool {
-        self.at.is_ahead_of(now) && !self.what.has_job() && self.what != What::Due
+        self.at.is_ahead_of(now) && !self.outcome.has_job() && self.outcome != InstantOutcome::Due
     }
 
     /// Whether it is to be fired at `now`. A clock that was ahead may have agreed on what is still
     /// to come.
     pub fn is_due(&self, now: Time) -> bool {
-        self.what == What::Due && self.instant <= now
+        self.outcome == InstantOutcome::Due && self.instant <= now
     }
 
     /// Its job in this schedule, if it has one.
     pub fn job(&self, schedule: &ScheduleName) -> Option<JobId> {
-        match self.what {
-            What::Triggered(id) => Some(id),
+        match self.outcome {
+            InstantOutcome::Triggered(id) => Some(id),
             what => what.has_job().then(|| job_id(schedule, self.instant)),
         }
     }
@@ -183,11 +188,11 @@ impl Entry {
 
 /// A day, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Day(i64);
+pub struct UtcDay(i64);
 
 const DAY: Span = Span::days(1);
 
-impl Day {
+impl UtcDay {
     /// The day of an instant.
     pub const fn of(instant: Time) -> Self {
         Self(instant.as_micros().div_euclid(DAY.as_micros()))
@@ -204,7 +209,7 @@ impl Day {
     }
 }
 
-impl fmt::Display for Day {
+impl fmt::Display for UtcDay {
     /// Such as 2026-11-16: in this form days sort as texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.start().to_string();
@@ -214,16 +219,16 @@ impl fmt::Display for Day {
 
 /// What became of a day's instants.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(into = "Written", try_from = "Written")]
-pub struct Page {
-    day: Day,
-    entries: BTreeMap<Time, Entry>,
-    by_hand: Vec<Entry>,
+#[serde(into = "StoredLedgerPage", try_from = "StoredLedgerPage")]
+pub struct LedgerPage {
+    day: UtcDay,
+    entries: BTreeMap<Time, LedgerEntry>,
+    by_hand: Vec<LedgerEntry>,
 }
 
-impl Page {
+impl LedgerPage {
     /// A day of which nothing is known.
-    pub const fn empty(day: Day) -> Self {
+    pub const fn empty(day: UtcDay) -> Self {
         Self {
             day,
             entries: BTreeMap::new(),
@@ -232,18 +237,18 @@ impl Page {
     }
 
     /// Which day.
-    pub const fn day(&self) -> Day {
+    pub const fn day(&self) -> UtcDay {
         self.day
     }
 
     /// The entries of the schedule's instants, in order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &LedgerEntry> {
         self.entries.values()
     }
 
     /// All entries, the runs by hand among them, the newest instant first.
-    pub fn newest_first(&self) -> Vec<Entry> {
-        let mut all: Vec<Entry> = self
+    pub fn newest_first(&self) -> Vec<LedgerEntry> {
+        let mut all: Vec<LedgerEntry> = self
             .entries
             .values()
             .chain(&self.by_hand)
@@ -255,11 +260,11 @@ impl Page {
 
     /// Enters at `now` what was decided about an instant, unless somebody has decided already;
     /// whether it counts.
-    pub fn enter(&mut self, entry: Entry, now: Time) -> bool {
+    pub fn enter(&mut self, entry: LedgerEntry, now: Time) -> bool {
         if self
             .entries
             .get(&entry.instant)
-            .is_some_and(|standing| !standing.is_void(now))
+            .is_some_and(|existing| !existing.is_void(now))
         {
             return false;
         }
@@ -268,10 +273,10 @@ impl Page {
     }
 
     /// Enters what became of a due instant; whether it was still due.
-    pub fn conclude(&mut self, entry: Entry) -> bool {
+    pub fn conclude(&mut self, entry: LedgerEntry) -> bool {
         match self.entries.get_mut(&entry.instant) {
-            Some(standing) if standing.what == What::Due => {
-                *standing = entry;
+            Some(existing) if existing.outcome == InstantOutcome::Due => {
+                *existing = entry;
                 true
             }
             _ => false,
@@ -279,8 +284,12 @@ impl Page {
     }
 
     /// Enters a run by hand; not if the day has as many as it holds.
-    pub fn enter_by_hand(&mut self, entry: Entry) -> bool {
-        if self.by_hand.iter().any(|known| known.what == entry.what) {
+    pub fn enter_by_hand(&mut self, entry: LedgerEntry) -> bool {
+        if self
+            .by_hand
+            .iter()
+            .any(|known| known.outcome == entry.outcome)
+        {
             return true;
         }
         if self.by_hand.len() >= TRIGGERED_MAX {
@@ -293,16 +302,16 @@ impl Page {
 
 /// A page as a cell keeps it.
 #[derive(Serialize, Deserialize)]
-struct Written {
-    day: Day,
-    runs: Vec<Line>,
+struct StoredLedgerPage {
+    day: UtcDay,
+    runs: Vec<StoredLedgerEntry>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    by_hand: Vec<Line>,
+    by_hand: Vec<StoredLedgerEntry>,
 }
 
-impl From<Page> for Written {
-    fn from(page: Page) -> Self {
-        let line = |entry: &Entry| Line::of(entry, page.day);
+impl From<LedgerPage> for StoredLedgerPage {
+    fn from(page: LedgerPage) -> Self {
+        let line = |entry: &LedgerEntry| StoredLedgerEntry::of(entry, page.day);
         Self {
             day: page.day,
             runs: page.entries.values().map(line).collect(),
@@ -311,11 +320,12 @@ impl From<Page> for Written {
     }
 }
 
-impl TryFrom<Written> for Page {
+impl TryFrom<StoredLedgerPage> for LedgerPage {
     type Error = &'static str;
 
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
-        let entry = |line: &Line| line.entry(written.day).ok_or("an entry of no known kind");
+    fn try_from(written: StoredLedgerPage) -> Result<Self, Self::Error> {
+        let entry =
+            |line: &StoredLedgerEntry| line.entry(written.day).ok_or("an entry of no known kind");
         let entries = written
             .runs
             .iter()
@@ -337,40 +347,42 @@ impl TryFrom<Written> for Page {
 /// job's id.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum StoredLedgerEntry {
     Plain(i64, char, i64),
     Into(i64, char, i64, i64),
     Job(i64, char, i64, JobId),
 }
 
-impl Line {
-    fn of(entry: &Entry, day: Day) -> Self {
+impl StoredLedgerEntry {
+    fn of(entry: &LedgerEntry, day: UtcDay) -> Self {
         let second = |at: Time| (at.as_micros() - day.start().as_micros()).div_euclid(1_000_000);
         let (instant, after) = (
             second(entry.instant),
             (entry.at.as_micros() - entry.instant.as_micros()) / 1_000,
         );
-        match entry.what {
-            What::Due => Self::Plain(instant, 'd', after),
-            What::Fired => Self::Plain(instant, 'f', after),
-            What::Late => Self::Plain(instant, 'l', after),
-            What::MadeUp => Self::Plain(instant, 'u', after),
-            What::Skipped(Why::Paused) => Self::Plain(instant, 'p', after),
-            What::Skipped(_) => Self::Plain(instant, 's', after),
-            What::Missed(Why::OverMax) => Self::Plain(instant, 'm', after),
-            What::Missed(Why::QueueFull) => Self::Plain(instant, 'q', after),
-            What::Missed(_) => Self::Plain(instant, 'o', after),
-            What::Coalesced(into) => Self::Into(instant, 'c', after, second(into)),
-            What::Triggered(job) => Self::Job(instant, 't', after, job),
+        match entry.outcome {
+            InstantOutcome::Due => Self::Plain(instant, 'd', after),
+            InstantOutcome::Fired => Self::Plain(instant, 'f', after),
+            InstantOutcome::Late => Self::Plain(instant, 'l', after),
+            InstantOutcome::MadeUp => Self::Plain(instant, 'u', after),
+            InstantOutcome::Skipped(SkipReason::Paused) => Self::Plain(instant, 'p', after),
+            InstantOutcome::Skipped(_) => Self::Plain(instant, 's', after),
+            InstantOutcome::Missed(SkipReason::OverMax) => Self::Plain(instant, 'm', after),
+            InstantOutcome::Missed(SkipReason::QueueFull) => Self::Plain(instant, 'q', after),
+            InstantOutcome::Missed(_) => Self::Plain(instant, 'o', after),
+            InstantOutcome::Coalesced(into) => Self::Into(instant, 'c', after, second(into)),
+            InstantOutcome::Triggered(job) => Self::Job(instant, 't', after, job),
         }
     }
 
-    fn entry(&self, day: Day) -> Option<Entry> {
+    fn entry(&self, day: UtcDay) -> Option<LedgerEntry> {
         let time = |second: i64| day.start().after_secs(second);
         let (second, after, what) = match *self {
-            Self::Plain(second, letter, after) => (second, after, plain(letter)?),
-            Self::Into(second, 'c', after, into) => (second, after, What::Coalesced(time(into))),
-            Self::Job(second, 't', after, job) => (second, after, What::Triggered(job)),
+            Self::Plain(second, letter, after) => (second, after, outcome_of_letter(letter)?),
+            Self::Into(second, 'c', after, into) => {
+                (second, after, InstantOutcome::Coalesced(time(into)))
+            }
+            Self::Job(second, 't', after, job) => (second, after, InstantOutcome::Triggered(job)),
             Self::Into(..) | Self::Job(..) => return None,
         };
         let instant = time(second);
@@ -379,21 +391,25 @@ impl Line {
                 .as_micros()
                 .saturating_add(after.saturating_mul(1_000)),
         );
-        Some(Entry { instant, what, at })
+        Some(LedgerEntry {
+            instant,
+            outcome: what,
+            at,
+        })
     }
 }
 
-fn plain(letter: char) -> Option<What> {
+fn outcome_of_letter(letter: char) -> Option<InstantOutcome> {
     Some(match letter {
-        'd' => What::Due,
-        'f' => What::Fired,
-        'l' => What::Late,
-        'u' => What::MadeUp,
-        'p' => What::Skipped(Why::Paused),
-        's' => What::Skipped(Why::Policy),
-        'm' => What::Missed(Why::OverMax),
-        'q' => What::Missed(Why::QueueFull),
-        'o' => What::Missed(Why::TooOld),
+        'd' => InstantOutcome::Due,
+        'f' => InstantOutcome::Fired,
+        'l' => InstantOutcome::Late,
+        'u' => InstantOutcome::MadeUp,
+        'p' => InstantOutcome::Skipped(SkipReason::Paused),
+        's' => InstantOutcome::Skipped(SkipReason::Policy),
+        'm' => InstantOutcome::Missed(SkipReason::OverMax),
+        'q' => InstantOutcome::Missed(SkipReason::QueueFull),
+        'o' => InstantOutcome::Missed(SkipReason::TooOld),
         _ => return None,
     })
 }

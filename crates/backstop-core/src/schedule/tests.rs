@@ -28,12 +28,12 @@ fn schedule(cron: &str, zone: &str) -> Schedule {
 }
 
 /// Seen from noon on 16 November 2026, a daily schedule at 08:30 with a window of a week.
-fn daily(policy: Policy, max: u32) -> Schedule {
+fn daily(policy: MissedPolicy, max: u32) -> Schedule {
     Schedule {
-        missed: Missed {
+        missed: MissedSettings {
             policy,
             max,
-            ..Missed::default()
+            ..MissedSettings::default()
         },
         ..schedule("30 8 * * *", "UTC")
     }
@@ -41,8 +41,8 @@ fn daily(policy: Policy, max: u32) -> Schedule {
 
 const NOON: &str = "2026-11-16T12:00:00Z";
 
-fn standing_of(schedule: &Schedule, now: Time) -> Standing {
-    let mut standing = Standing::new(now);
+fn standing_of(schedule: &Schedule, now: Time) -> ScheduleState {
+    let mut standing = ScheduleState::new(now);
     standing.register(schedule, now);
     standing
 }
@@ -51,7 +51,7 @@ fn standing_of(schedule: &Schedule, now: Time) -> Standing {
 /// becomes of it.
 fn check_decided(
     schedule: &Schedule,
-    standing: &Standing,
+    standing: &ScheduleState,
     known: &[&str],
     now: &str,
     expected: &[&str],
@@ -60,22 +60,26 @@ fn check_decided(
     let from = now.before(schedule.missed.look_back);
     let decision = decide(
         schedule,
-        Seen {
-            standing,
+        ScheduleSnapshot {
+            state: standing,
             from,
             known: &known,
         },
         now,
     );
-    let told = |entry: &Entry| {
-        let more = match entry.what {
-            What::Coalesced(into) => format!(" into {into}"),
+    let told = |entry: &LedgerEntry| {
+        let more = match entry.outcome {
+            InstantOutcome::Coalesced(into) => format!(" into {into}"),
             what => what
-                .why()
+                .reason()
                 .map(|why| format!(" ({why})"))
                 .unwrap_or_default(),
         };
-        format!("{} {}{more}", &entry.instant.to_string()[8..16], entry.what)
+        format!(
+            "{} {}{more}",
+            &entry.instant.to_string()[8..16],
+            entry.outcome
+        )
     };
     let told: Vec<String> = decision.enter.iter().map(told).collect();
     assert_eq!(told, expected);
@@ -114,7 +118,10 @@ fn five_fields_and_nicknames_are_read_and_nothing_else() {
         "0 0 * * 9",
         "5-1 * * * *",
     ] {
-        assert!(matches!(Cron::new(bad), Err(BadCron::Field(..))), "{bad}");
+        assert!(
+            matches!(Cron::new(bad), Err(InvalidCron::Field(..))),
+            "{bad}"
+        );
     }
     assert!(refused(&"1,".repeat(200)).contains("at most 256"));
     assert!(
@@ -417,7 +424,7 @@ fn the_first_instant_is_strictly_behind_where_one_asks() {
 
 #[test]
 fn an_instant_is_due_within_its_grace_and_missing_behind_it() {
-    let schedule = daily(Policy::Skip, 7);
+    let schedule = daily(MissedPolicy::Skip, 7);
     let standing = standing_of(&schedule, time(NOON));
     let known: Vec<String> = (9..16)
         .map(|day| format!("2026-11-{day:02}T08:30:00Z"))
@@ -448,14 +455,14 @@ fn the_policy_says_what_becomes_of_missing_runs() {
     };
     let skipped = "skipped (policy skip)";
     let skip = ["10", "11", "13", "15", "16"].map(|day| format!("{day}T08:30 {skipped}"));
-    decided(Policy::Skip, 7, &skip.each_ref().map(String::as_str));
+    decided(MissedPolicy::Skip, 7, &skip.each_ref().map(String::as_str));
     let one = ["10", "11", "13", "15"]
         .map(|day| format!("{day}T08:30 coalesced into 2026-11-16T08:30:00Z"));
     let mut one: Vec<&str> = one.iter().map(String::as_str).collect();
     one.push("16T08:30 due");
-    decided(Policy::One, 7, &one);
+    decided(MissedPolicy::One, 7, &one);
     decided(
-        Policy::All,
+        MissedPolicy::All,
         7,
         &[
             "10T08:30 due",
@@ -466,7 +473,7 @@ fn the_policy_says_what_becomes_of_missing_runs() {
         ],
     );
     decided(
-        Policy::All,
+        MissedPolicy::All,
         2,
         &[
             "10T08:30 missed (over max)",
@@ -480,12 +487,12 @@ fn the_policy_says_what_becomes_of_missing_runs() {
 
 #[test]
 fn what_is_missing_is_told_whatever_the_policy() {
-    for policy in [Policy::Skip, Policy::One, Policy::All] {
+    for policy in [MissedPolicy::Skip, MissedPolicy::One, MissedPolicy::All] {
         let schedule = daily(policy, 1);
         let standing = standing_of(&schedule, time(NOON));
         let known = times(&["2026-11-12T08:30:00Z"]).into_iter().collect();
-        let seen = |now: Time| Seen {
-            standing: &standing,
+        let seen = |now: Time| ScheduleSnapshot {
+            state: &standing,
             from: now.before(Span::days(7)),
             known: &known,
         };
@@ -512,7 +519,7 @@ fn what_is_missing_is_told_whatever_the_policy() {
 fn nothing_is_expected_before_since_or_the_first_registration() {
     let schedule = Schedule {
         since: Some(time("2026-11-15T08:30:00Z")),
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     let standing = standing_of(&schedule, time(NOON));
     check_decided(
@@ -524,7 +531,7 @@ fn nothing_is_expected_before_since_or_the_first_registration() {
     );
     let schedule = Schedule {
         since: None,
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     check_decided(
         &schedule,
@@ -542,11 +549,11 @@ fn nothing_is_expected_before_since_or_the_first_registration() {
     );
     let future = Schedule {
         since: Some(time("2027-01-01T00:00:00Z")),
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     let (standing, known) = (standing_of(&future, time(NOON)), BTreeSet::new());
-    let seen = Seen {
-        standing: &standing,
+    let seen = ScheduleSnapshot {
+        state: &standing,
         from: time("2026-11-10T00:00:00Z"),
         known: &known,
     };
@@ -559,7 +566,7 @@ fn nothing_is_expected_before_since_or_the_first_registration() {
 
 #[test]
 fn a_changed_rule_counts_from_its_change_and_an_old_one_goes_on() {
-    let old = daily(Policy::All, 7);
+    let old = daily(MissedPolicy::All, 7);
     let new = Schedule {
         cron: Cron::new("0 9 * * *").unwrap(),
         ..old.clone()
@@ -595,7 +602,7 @@ fn a_changed_rule_counts_from_its_change_and_an_old_one_goes_on() {
 
 #[test]
 fn instants_of_a_pause_are_skipped() {
-    let schedule = daily(Policy::All, 7);
+    let schedule = daily(MissedPolicy::All, 7);
     let mut standing = standing_of(&schedule, time("2026-11-01T00:00:00Z"));
     assert!(standing.pause(time("2026-11-11T08:30:00Z")));
     assert!(
@@ -616,8 +623,8 @@ fn instants_of_a_pause_are_skipped() {
     ];
     check_decided(&schedule, &standing, &[], NOON, &expected);
     let known = BTreeSet::new();
-    let seen = Seen {
-        standing: &standing,
+    let seen = ScheduleSnapshot {
+        state: &standing,
         from: time("2026-11-10T00:00:00Z"),
         known: &known,
     };
@@ -630,7 +637,7 @@ fn instants_of_a_pause_are_skipped() {
 
 #[test]
 fn pauses_are_forgotten_with_the_ledger_and_have_a_bound() {
-    let mut standing = Standing::new(time("2026-01-01T00:00:00Z"));
+    let mut standing = ScheduleState::new(time("2026-01-01T00:00:00Z"));
     let mut now = standing.registered;
     for _ in 0..2_000 {
         standing.pause(now);
@@ -648,7 +655,7 @@ fn pauses_are_forgotten_with_the_ledger_and_have_a_bound() {
 
 #[test]
 fn what_is_older_than_the_window_is_missed_if_nobody_dealt_with_it() {
-    let schedule = daily(Policy::All, 7);
+    let schedule = daily(MissedPolicy::All, 7);
     let mut standing = standing_of(&schedule, time("2026-11-01T00:00:00Z"));
     standing.settle(&schedule, time("2026-11-06T12:00:00Z"));
     standing.settle(&schedule, time("2026-11-05T12:00:00Z"));
@@ -656,8 +663,8 @@ fn what_is_older_than_the_window_is_missed_if_nobody_dealt_with_it() {
     let from = time("2026-11-01T00:00:00Z");
     let decision = decide(
         &schedule,
-        Seen {
-            standing: &standing,
+        ScheduleSnapshot {
+            state: &standing,
             from,
             known: &known,
         },
@@ -666,7 +673,7 @@ fn what_is_older_than_the_window_is_missed_if_nobody_dealt_with_it() {
     let told: Vec<String> = decision
         .enter
         .iter()
-        .map(|entry| format!("{} {}", &entry.instant.to_string()[8..10], entry.what))
+        .map(|entry| format!("{} {}", &entry.instant.to_string()[8..10], entry.outcome))
         .collect();
     assert_eq!(
         told,
@@ -683,7 +690,7 @@ fn what_is_older_than_the_window_is_missed_if_nobody_dealt_with_it() {
             "16 due"
         ]
     );
-    assert_eq!(decision.enter[0].what.why(), Some(Why::TooOld));
+    assert_eq!(decision.enter[0].outcome.reason(), Some(SkipReason::TooOld));
     assert_eq!(
         (decision.missing, decision.wake),
         (7, Some(time("2026-11-17T08:30:00Z")))
@@ -701,7 +708,11 @@ fn what_a_run_is_called_depends_on_how_late_it_is() {
         (grace.plus(Span::micros(1)), "made_up"),
     ];
     for (lateness, word) in cases {
-        assert_eq!(What::after(lateness, grace).as_str(), word, "{lateness}");
+        assert_eq!(
+            InstantOutcome::after(lateness, grace).as_str(),
+            word,
+            "{lateness}"
+        );
     }
 }
 
@@ -723,7 +734,7 @@ fn a_job_carries_its_instant_and_its_local_date_and_they_win() {
     let unique = job.unique.unwrap();
     assert_eq!(unique.key.as_str(), "schedule:s:2026-06-30T23:30:00Z");
     assert!(
-        State::ALL
+        JobState::ALL
             .iter()
             .all(|state| unique.states.contains(*state))
     );
@@ -733,40 +744,43 @@ fn a_job_carries_its_instant_and_its_local_date_and_they_win() {
 
 #[test]
 fn what_cannot_work_is_refused_with_what_can() {
-    let check = |missed: Missed, part: &str| {
+    let check = |missed: MissedSettings, part: &str| {
         let message = Schedule {
             missed,
-            ..daily(Policy::One, 1)
+            ..daily(MissedPolicy::One, 1)
         }
         .check()
         .unwrap_err();
         assert!(message.contains(part), "{message}");
     };
-    let usual = Missed::default();
+    let usual = MissedSettings::default();
     assert_eq!(usual.check(), Ok(()));
     check(
-        Missed {
+        MissedSettings {
             look_back: Span::days(32),
             ..usual
         },
         "look_back is 32d; give 1m to 31d",
     );
     check(
-        Missed {
+        MissedSettings {
             grace: Span::ZERO,
             ..usual
         },
         "grace is 0s; give 1s or more",
     );
     check(
-        Missed {
+        MissedSettings {
             grace: Span::days(7),
             ..usual
         },
         "less than look_back (7d)",
     );
-    check(Missed { max: 0, ..usual }, "max is 0; give 1 to 10000");
-    let mut large = daily(Policy::One, 1);
+    check(
+        MissedSettings { max: 0, ..usual },
+        "max is 0; give 1 to 10000",
+    );
+    let mut large = daily(MissedPolicy::One, 1);
     large
         .payload
         .insert("x".to_owned(), Value::String("x".repeat(70_000)));
@@ -775,38 +789,38 @@ fn what_cannot_work_is_refused_with_what_can() {
 
 #[test]
 fn a_page_comes_back_as_it_was_written() {
-    let day = Day::of(time(NOON));
-    let mut page = Page::empty(day);
+    let day = UtcDay::of(time(NOON));
+    let mut page = LedgerPage::empty(day);
     let whats = [
-        What::Due,
-        What::Fired,
-        What::Late,
-        What::MadeUp,
-        What::Coalesced(time("2026-11-18T08:30:00Z")),
-        What::Missed(Why::OverMax),
-        What::Missed(Why::TooOld),
-        What::Missed(Why::QueueFull),
-        What::Skipped(Why::Paused),
-        What::Skipped(Why::Policy),
+        InstantOutcome::Due,
+        InstantOutcome::Fired,
+        InstantOutcome::Late,
+        InstantOutcome::MadeUp,
+        InstantOutcome::Coalesced(time("2026-11-18T08:30:00Z")),
+        InstantOutcome::Missed(SkipReason::OverMax),
+        InstantOutcome::Missed(SkipReason::TooOld),
+        InstantOutcome::Missed(SkipReason::QueueFull),
+        InstantOutcome::Skipped(SkipReason::Paused),
+        InstantOutcome::Skipped(SkipReason::Policy),
     ];
     for (minute, what) in (0..).zip(whats) {
         let instant = day.start().after(Span::minutes(minute));
         assert!(page.enter(
-            Entry {
+            LedgerEntry {
                 instant,
-                what,
+                outcome: what,
                 at: instant.after(Span::millis(1_234))
             },
             instant
         ));
     }
     let at = day.start().after(Span::secs(7));
-    page.enter_by_hand(Entry {
+    page.enter_by_hand(LedgerEntry {
         instant: at,
-        what: What::Triggered(JobId::named("x")),
+        outcome: InstantOutcome::Triggered(JobId::named("x")),
         at,
     });
-    let read = |text: &str| serde_json::from_str::<Page>(text);
+    let read = |text: &str| serde_json::from_str::<LedgerPage>(text);
     assert_eq!(read(&serde_json::to_string(&page).unwrap()).unwrap(), page);
     assert_eq!(
         (day.to_string(), page.newest_first().len()),
@@ -818,34 +832,39 @@ fn a_page_comes_back_as_it_was_written() {
 #[test]
 fn the_first_entry_of_an_instant_counts_and_only_what_is_due_changes() {
     let instant = time(NOON);
-    let entry = |what| Entry {
+    let entry = |what| LedgerEntry {
         instant,
-        what,
+        outcome: what,
         at: instant,
     };
-    let mut page = Page::empty(Day::of(instant));
-    assert!(!page.conclude(entry(What::Fired)), "it is not due");
-    assert!(page.enter(entry(What::Due), instant));
-    assert!(!page.enter(entry(What::Skipped(Why::Paused)), instant));
-    assert!(page.conclude(entry(What::Late)));
-    assert!(!page.conclude(entry(What::Fired)));
+    let mut page = LedgerPage::empty(UtcDay::of(instant));
+    assert!(
+        !page.conclude(entry(InstantOutcome::Fired)),
+        "it is not due"
+    );
+    assert!(page.enter(entry(InstantOutcome::Due), instant));
+    assert!(!page.enter(entry(InstantOutcome::Skipped(SkipReason::Paused)), instant));
+    assert!(page.conclude(entry(InstantOutcome::Late)));
+    assert!(!page.conclude(entry(InstantOutcome::Fired)));
     assert_eq!(
-        page.entries().map(|entry| entry.what).collect::<Vec<_>>(),
-        [What::Late]
+        page.entries()
+            .map(|entry| entry.outcome)
+            .collect::<Vec<_>>(),
+        [InstantOutcome::Late]
     );
 }
 
 #[test]
 fn a_page_of_the_busiest_day_fits_into_a_cell() {
-    let day = Day::of(time(NOON));
-    let mut page = Page::empty(day);
+    let day = UtcDay::of(time(NOON));
+    let mut page = LedgerPage::empty(day);
     for minute in 0..1_440 {
         let instant = day.start().after(Span::minutes(minute));
         let into = instant.after(Span::days(31));
         page.enter(
-            Entry {
+            LedgerEntry {
                 instant,
-                what: What::Coalesced(into),
+                outcome: InstantOutcome::Coalesced(into),
                 at: into.after(Span::millis(999)),
             },
             into,
@@ -853,16 +872,16 @@ fn a_page_of_the_busiest_day_fits_into_a_cell() {
     }
     for n in 0..TRIGGERED_MAX {
         let at = day.start().after(Span::secs(86_399));
-        assert!(page.enter_by_hand(Entry {
+        assert!(page.enter_by_hand(LedgerEntry {
             instant: at,
-            what: What::Triggered(JobId::named(&n.to_string())),
+            outcome: InstantOutcome::Triggered(JobId::named(&n.to_string())),
             at
         }));
     }
     let at = day.start();
-    assert!(!page.enter_by_hand(Entry {
+    assert!(!page.enter_by_hand(LedgerEntry {
         instant: at,
-        what: What::Triggered(JobId::named("more")),
+        outcome: InstantOutcome::Triggered(JobId::named("more")),
         at
     }));
     let bytes = serde_json::to_vec(&page).unwrap().len();

@@ -1,10 +1,10 @@
 //! The queue on paper, moment by moment.
 
 use super::scenario::bucket_count;
-use super::{BadScenario, Bucket, Scenario, Simulated};
-use crate::breaker::{Admission, Breaker, BreakerSettings, Sign, Signal};
+use super::{InvalidScenario, Scenario, SimulationBucket, SimulationResult};
+use crate::breaker::{Breaker, BreakerAdmission, BreakerSettings, CallOutcome, CallReport};
 use crate::limits::SIMULATED_EVENTS_MAX;
-use crate::retry::{Next, Roll};
+use crate::retry::{RandomDraw, RetryDecision};
 use crate::time::{Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,8 +15,8 @@ const START: Time = Time::from_micros(0);
 const GRACE: Span = Span::minutes(1);
 
 /// Plays a checked scenario through.
-pub(super) fn run(scenario: &Scenario) -> Result<Simulated, BadScenario> {
-    let mut play = Play::new(scenario);
+pub(super) fn run(scenario: &Scenario) -> Result<SimulationResult, InvalidScenario> {
+    let mut play = SimulationRun::new(scenario);
     let end = START.after(scenario.run_for);
     for _ in 0..SIMULATED_EVENTS_MAX {
         let now = play.next_moment();
@@ -24,46 +24,46 @@ pub(super) fn run(scenario: &Scenario) -> Result<Simulated, BadScenario> {
             return Ok(play.report());
         }
         play.close_buckets(now);
-        play.happen(now);
+        play.process_next_event(now);
         play.start_calls(now);
         play.look_for_backlog(now);
     }
-    Err(BadScenario::TooLarge)
+    Err(InvalidScenario::TooLarge)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Job {
+struct SimulatedJob {
     arrived: Time,
     failures: u32,
 }
 
 /// A job at its call.
-struct Call {
+struct SimulatedCall {
     ends: Time,
-    job: Job,
+    job: SimulatedJob,
     fails: bool,
     epoch: u64,
 }
 
 /// A job that waits for its next attempt. The number keeps those that are due together in the order
 /// they failed.
-type Waiting = Reverse<(Time, u64, Job)>;
+type WaitingJob = Reverse<(Time, u64, SimulatedJob)>;
 
 /// The shared breaker, and its settings.
-struct Guard {
+struct SimulatedBreaker {
     settings: BreakerSettings,
     breaker: Breaker,
 }
 
-struct Play<'a> {
+struct SimulationRun<'a> {
     scenario: &'a Scenario,
-    draws: Draws,
-    guard: Option<Guard>,
+    draws: SplitMixRng,
+    guard: Option<SimulatedBreaker>,
     next_arrival: Time,
-    ready: VecDeque<Job>,
-    waiting: BinaryHeap<Waiting>,
+    ready: VecDeque<SimulatedJob>,
+    waiting: BinaryHeap<WaitingJob>,
     /// All calls take the same time, so that the first to begin is the first to end.
-    running: VecDeque<Call>,
+    running: VecDeque<SimulatedCall>,
     /// When a breaker that lets nothing through is worth asking again.
     ask_again: Option<Time>,
     /// Waits so far.
@@ -71,23 +71,23 @@ struct Play<'a> {
     /// The calls of a bucket that began after the outage.
     recovered: Vec<u64>,
     closed_buckets: usize,
-    sums: Simulated,
+    sums: SimulationResult,
 }
 
-impl<'a> Play<'a> {
+impl<'a> SimulationRun<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        let bucket_at = |n: i64| Bucket {
+        let bucket_at = |n: i64| SimulationBucket {
             at: scenario.bucket.times(n),
-            ..Bucket::default()
+            ..SimulationBucket::default()
         };
-        let buckets: Vec<Bucket> = (0..bucket_count(scenario)).map(bucket_at).collect();
-        let guard = scenario.breaker.map(|settings| Guard {
+        let buckets: Vec<SimulationBucket> = (0..bucket_count(scenario)).map(bucket_at).collect();
+        let guard = scenario.breaker.map(|settings| SimulatedBreaker {
             settings,
             breaker: Breaker::default(),
         });
         let mut play = Self {
             scenario,
-            draws: Draws(scenario.seed),
+            draws: SplitMixRng(scenario.seed),
             guard,
             next_arrival: START,
             ready: VecDeque::new(),
@@ -97,7 +97,7 @@ impl<'a> Play<'a> {
             waits: 0,
             recovered: vec![0; buckets.len()],
             closed_buckets: 0,
-            sums: nothing(buckets, scenario.outage.1),
+            sums: empty_result(buckets, scenario.outage.1),
         };
         play.next_arrival = play.arrival(0);
         play
@@ -125,7 +125,7 @@ impl<'a> Play<'a> {
 
     /// Lets one thing happen that is due. A call's end comes first, so that its slot is free for
     /// what follows.
-    fn happen(&mut self, now: Time) {
+    fn process_next_event(&mut self, now: Time) {
         if self.running.front().is_some_and(|call| call.ends <= now) {
             if let Some(call) = self.running.pop_front() {
                 self.end(&call, now);
@@ -138,7 +138,7 @@ impl<'a> Play<'a> {
             self.ready
                 .extend(self.waiting.pop().map(|Reverse((.., job))| job));
         } else if self.next_arrival <= now {
-            self.ready.push_back(Job {
+            self.ready.push_back(SimulatedJob {
                 arrived: now,
                 failures: 0,
             });
@@ -147,16 +147,16 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn end(&mut self, call: &Call, now: Time) {
+    fn end(&mut self, call: &SimulatedCall, now: Time) {
         if let Some(guard) = &mut self.guard {
             let sign = if call.fails {
-                Sign::Failure
+                CallOutcome::Failure
             } else {
-                Sign::Success
+                CallOutcome::Success
             };
             guard.breaker.record(
                 &guard.settings,
-                &[Signal {
+                &[CallReport {
                     epoch: call.epoch,
                     sign,
                 }],
@@ -173,18 +173,18 @@ impl<'a> Play<'a> {
             .policy
             .next(failures, now.since(call.job.arrived), self.draws.roll())
         {
-            Next::In(wait) => {
+            RetryDecision::RetryAfter(wait) => {
                 self.waiting.push(Reverse((
                     now.after(wait),
                     self.waits,
-                    Job {
+                    SimulatedJob {
                         failures,
                         ..call.job
                     },
                 )));
                 self.waits += 1;
             }
-            Next::AttemptsExhausted | Next::TooOld => {
+            RetryDecision::AttemptsExhausted | RetryDecision::TooOld => {
                 self.sums.dead += 1;
                 let at = self.bucket(now);
                 self.sums.buckets[at].dead += 1;
@@ -210,20 +210,20 @@ impl<'a> Play<'a> {
             return Some(0);
         };
         match guard.breaker.admits(&guard.settings, now) {
-            Admission::Freely { epoch } => Some(epoch),
-            Admission::Probes { .. } => {
+            BreakerAdmission::Unlimited { epoch } => Some(epoch),
+            BreakerAdmission::Probes { .. } => {
                 let until = now.after(self.scenario.service_time).after(GRACE);
                 self.sums.probes += 1;
                 Some(guard.breaker.admit(&guard.settings, 1, until, now).epoch)
             }
-            Admission::Not { until } => {
+            BreakerAdmission::Blocked { until } => {
                 self.ask_again = until;
                 None
             }
         }
     }
 
-    fn start(&mut self, job: Job, epoch: u64, now: Time) {
+    fn start(&mut self, job: SimulatedJob, epoch: u64, now: Time) {
         let (from, until) = self.scenario.outage;
         let ends = now.after(self.scenario.service_time);
         let fails = now < START.after(until) && ends > START.after(from);
@@ -234,7 +234,7 @@ impl<'a> Play<'a> {
         self.sums.buckets[at].failed += u64::from(fails);
         self.sums.calls_during_outage += u64::from(fails && now >= START.after(from));
         self.recovered[at] += u64::from(now >= START.after(until));
-        self.running.push_back(Call {
+        self.running.push_back(SimulatedCall {
             ends,
             job,
             fails,
@@ -272,7 +272,7 @@ impl<'a> Play<'a> {
         (self.ready.len() + self.waiting.len() + self.running.len()) as u64
     }
 
-    fn report(mut self) -> Simulated {
+    fn report(mut self) -> SimulationResult {
         let backlog = self.backlog();
         for bucket in &mut self.sums.buckets[self.closed_buckets..] {
             bucket.backlog = backlog;
@@ -287,8 +287,8 @@ impl<'a> Play<'a> {
     }
 }
 
-fn nothing(buckets: Vec<Bucket>, recovery: Span) -> Simulated {
-    Simulated {
+fn empty_result(buckets: Vec<SimulationBucket>, recovery: Span) -> SimulationResult {
+    SimulationResult {
         buckets,
         jobs: 0,
         done: 0,
@@ -304,14 +304,14 @@ fn nothing(buckets: Vec<Bucket>, recovery: Span) -> Simulated {
 }
 
 /// Random draws that repeat: splitmix64, whose every seed is a good one.
-struct Draws(u64);
+struct SplitMixRng(u64);
 
-impl Draws {
-    fn roll(&mut self) -> Roll {
+impl SplitMixRng {
+    fn roll(&mut self) -> RandomDraw {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Roll::from_bits(bits ^ (bits >> 31))
+        RandomDraw::from_bits(bits ^ (bits >> 31))
     }
 }

@@ -1,13 +1,13 @@
 //! Which scenarios can be played through.
 
 use super::Scenario;
-use crate::breaker::BadBreaker;
+use crate::breaker::InvalidBreaker;
 use crate::limits::{DELAY_MAX, LEASE_MAX, SIMULATED_BUCKETS_MAX, SIMULATED_EVENTS_MAX};
 use crate::time::Span;
 
 /// A scenario that makes no sense, or is too large to play through.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum BadScenario {
+pub enum InvalidScenario {
     /// No jobs, or no number of them.
     #[error("{0} jobs a second is no rate; it must be above 0")]
     Rate(f64),
@@ -52,34 +52,34 @@ pub enum BadScenario {
     TooLarge,
     /// A breaker that cannot work.
     #[error(transparent)]
-    Breaker(#[from] BadBreaker),
+    Breaker(#[from] InvalidBreaker),
 }
 
 impl Scenario {
     /// Whether it can be played through, as far as that is known before.
-    pub(super) fn check(&self) -> Result<(), BadScenario> {
+    pub(super) fn check(&self) -> Result<(), InvalidScenario> {
         let (from, until) = self.outage;
         if !self.arrivals_per_second.is_finite() || self.arrivals_per_second <= 0.0 {
-            return Err(BadScenario::Rate(self.arrivals_per_second));
+            return Err(InvalidScenario::Rate(self.arrivals_per_second));
         }
         if self.concurrency == 0 {
-            return Err(BadScenario::Concurrency);
+            return Err(InvalidScenario::Concurrency);
         }
         if self.service_time.is_zero() || self.service_time > LEASE_MAX {
-            return Err(BadScenario::ServiceTime(self.service_time));
+            return Err(InvalidScenario::ServiceTime(self.service_time));
         }
         if self.run_for > DELAY_MAX {
-            return Err(BadScenario::TooLong(self.run_for));
+            return Err(InvalidScenario::TooLong(self.run_for));
         }
         if from >= until || until >= self.run_for {
-            return Err(BadScenario::Outage {
+            return Err(InvalidScenario::Outage {
                 from,
                 until,
                 run_for: self.run_for,
             });
         }
         if self.bucket.is_zero() || bucket_count(self) > SIMULATED_BUCKETS_MAX {
-            return Err(BadScenario::Buckets {
+            return Err(InvalidScenario::Buckets {
                 bucket: self.bucket,
                 run_for: self.run_for,
             });
@@ -88,7 +88,7 @@ impl Scenario {
         #[expect(clippy::cast_precision_loss, reason = "the limit is far below 2^53")]
         let jobs_max = SIMULATED_EVENTS_MAX as f64;
         if self.arrivals_per_second * self.run_for.as_secs_f64() > jobs_max {
-            return Err(BadScenario::TooLarge);
+            return Err(InvalidScenario::TooLarge);
         }
         Ok(())
     }

@@ -29,17 +29,17 @@ fn policy(json: &str) -> RetryPolicy {
     RetryPolicy::from_json(json.as_bytes()).expect("a policy")
 }
 
-fn simulated(scenario: &Scenario) -> Simulated {
+fn simulated(scenario: &Scenario) -> SimulationResult {
     simulate(scenario).expect("a scenario")
 }
 
-fn left(simulated: &Simulated) -> u64 {
+fn left(simulated: &SimulationResult) -> u64 {
     simulated.buckets.last().expect("a bucket").backlog
 }
 
 /// What must be so of every simulation.
-fn check_sums(simulated: &Simulated) -> Result<(), TestCaseError> {
-    let sum = |part: fn(&Bucket) -> u64| simulated.buckets.iter().map(part).sum::<u64>();
+fn check_sums(simulated: &SimulationResult) -> Result<(), TestCaseError> {
+    let sum = |part: fn(&SimulationBucket) -> u64| simulated.buckets.iter().map(part).sum::<u64>();
     prop_assert_eq!(sum(|bucket| bucket.calls), simulated.calls);
     prop_assert_eq!(sum(|bucket| bucket.failed), simulated.failed_calls);
     prop_assert_eq!(sum(|bucket| bucket.dead), simulated.dead);
@@ -410,7 +410,7 @@ fn a_scenario_that_turns_out_too_large_ends_with_an_error_and_not_never() {
         concurrency: 1_000,
         ..scenario()
     };
-    assert_eq!(simulate(&storm), Err(BadScenario::TooLarge));
+    assert_eq!(simulate(&storm), Err(InvalidScenario::TooLarge));
 }
 
 fn any_scenario() -> impl Strategy<Value = Scenario> {

@@ -1,11 +1,11 @@
 //! When somebody should look at a stream.
 
-use super::counts::{Count, Counts};
+use super::counts::{StreamCounter, StreamCounts};
 use std::collections::VecDeque;
 use std::fmt;
 
 /// Looks that are remembered, one a minute: alarms are about the last ten minutes.
-const LOOKS: usize = 11;
+const SAMPLES: usize = 11;
 /// Timeouts per record added.
 const TIMEOUT_RATE_MAX: f64 = 0.05;
 /// Overflows per record added.
@@ -13,7 +13,7 @@ const OVERFLOW_RATE_MAX: f64 = 0.001;
 
 /// Why somebody should look at a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Alarm {
+pub enum StreamAlarm {
     /// Gaps are not filled in time.
     TimeoutRate,
     /// Keys hold more than they may.
@@ -22,7 +22,7 @@ pub enum Alarm {
     HeldGrowing,
 }
 
-impl Alarm {
+impl StreamAlarm {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::TimeoutRate, Self::OverflowRate, Self::HeldGrowing];
 
@@ -36,7 +36,7 @@ impl Alarm {
     }
 }
 
-impl fmt::Display for Alarm {
+impl fmt::Display for StreamAlarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::TimeoutRate => "more than 5 % of the records that wait time out: their producers are late, or gone",
@@ -48,106 +48,112 @@ impl fmt::Display for Alarm {
 
 /// What a stream looked like, minute by minute.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(VecDeque<Counts>);
+pub struct AlarmWatch(VecDeque<StreamCounts>);
 
-impl Watch {
+impl AlarmWatch {
     /// Takes in how it looks now, and tells what somebody should know.
-    pub fn look(&mut self, counts: Counts) -> Vec<Alarm> {
+    pub fn observe(&mut self, counts: StreamCounts) -> Vec<StreamAlarm> {
         self.0.push_back(counts);
-        if self.0.len() > LOOKS {
+        if self.0.len() > SAMPLES {
             self.0.pop_front();
         }
-        lately(self.0.make_contiguous(), &counts)
+        recent_alarms(self.0.make_contiguous(), &counts)
     }
 }
 
 /// What the last minutes of a stream say, one look a minute, the oldest first, and how it stands
 /// now. Nobody is told of what nobody looked at: without a look there is no alarm.
-pub fn lately(minutes: &[Counts], now: &Counts) -> Vec<Alarm> {
-    let minutes = &minutes[minutes.len().saturating_sub(LOOKS)..];
+pub fn recent_alarms(minutes: &[StreamCounts], now: &StreamCounts) -> Vec<StreamAlarm> {
+    let minutes = &minutes[minutes.len().saturating_sub(SAMPLES)..];
     let first = minutes.first().copied().unwrap_or(*now);
-    let since = |count: Count| now[count].saturating_sub(first[count]);
-    let lately = Counts::from_numbers(Count::ALL.map(since));
+    let since = |count: StreamCounter| now[count].saturating_sub(first[count]);
+    let lately = StreamCounts::from_numbers(StreamCounter::ALL.map(since));
     let grows =
-        minutes.len() == LOOKS && minutes.is_sorted_by(|one, next| one.held() < next.held());
-    let rings = |alarm: &Alarm| match alarm {
-        Alarm::TimeoutRate => lately
+        minutes.len() == SAMPLES && minutes.is_sorted_by(|one, next| one.held() < next.held());
+    let rings = |alarm: &StreamAlarm| match alarm {
+        StreamAlarm::TimeoutRate => lately
             .timeout_rate()
             .is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
-        Alarm::OverflowRate => lately
+        StreamAlarm::OverflowRate => lately
             .overflow_rate()
             .is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
-        Alarm::HeldGrowing => grows,
+        StreamAlarm::HeldGrowing => grows,
     };
-    Alarm::ALL.into_iter().filter(rings).collect()
+    StreamAlarm::ALL.into_iter().filter(rings).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn counts(added: u64, removed: u64, timeout: u64, overflow: u64) -> Counts {
-        let mut counts = Counts::from_numbers([added, removed]);
-        counts[Count::Timeout] = timeout;
-        counts[Count::CircuitBreaker] = overflow;
+    fn counts(added: u64, removed: u64, timeout: u64, overflow: u64) -> StreamCounts {
+        let mut counts = StreamCounts::from_numbers([added, removed]);
+        counts[StreamCounter::Timeout] = timeout;
+        counts[StreamCounter::CircuitBreaker] = overflow;
         counts
     }
 
     #[test]
     fn rates_ring_above_their_limit_and_not_at_it() {
-        let since_nothing = |now: Counts| lately(&[Counts::default()], &now);
+        let since_nothing = |now: StreamCounts| recent_alarms(&[StreamCounts::default()], &now);
         assert_eq!(since_nothing(counts(0, 0, 0, 0)), []);
         assert_eq!(since_nothing(counts(1_000, 1_000, 50, 1)), []);
         assert_eq!(
             since_nothing(counts(1_000, 1_000, 51, 2)),
-            [Alarm::TimeoutRate, Alarm::OverflowRate]
+            [StreamAlarm::TimeoutRate, StreamAlarm::OverflowRate]
         );
     }
 
     #[test]
     fn a_good_year_does_not_hide_a_bad_hour_and_a_bad_year_does_not_ring_in_a_good_one() {
-        let minutes = |from: Counts, each: Counts| -> Vec<Counts> {
+        let minutes = |from: StreamCounts, each: StreamCounts| -> Vec<StreamCounts> {
             let mut now = from;
             let mut next = || {
                 now.add(&each);
                 now
             };
-            (0..LOOKS).map(|_| next()).collect()
+            (0..SAMPLES).map(|_| next()).collect()
         };
-        let rings = |minutes: &[Counts]| lately(minutes, minutes.last().unwrap());
+        let rings = |minutes: &[StreamCounts]| recent_alarms(minutes, minutes.last().unwrap());
         let good_year = counts(1_000_000, 1_000_000, 0, 0);
         assert_eq!(
             rings(&minutes(good_year, counts(100, 100, 50, 0))),
-            [Alarm::TimeoutRate]
+            [StreamAlarm::TimeoutRate]
         );
         let bad_year = counts(1_000_000, 1_000_000, 500_000, 0);
         assert_eq!(rings(&minutes(bad_year, counts(100, 100, 0, 0))), []);
-        assert_eq!(lately(&[], &bad_year), [], "nobody looked");
+        assert_eq!(recent_alarms(&[], &bad_year), [], "nobody looked");
     }
 
     #[test]
     fn what_was_long_ago_does_not_ring() {
-        let mut watch = Watch::default();
-        watch.look(counts(0, 0, 0, 0));
-        assert_eq!(watch.look(counts(100, 100, 90, 0)), [Alarm::TimeoutRate]);
+        let mut watch = AlarmWatch::default();
+        watch.observe(counts(0, 0, 0, 0));
+        assert_eq!(
+            watch.observe(counts(100, 100, 90, 0)),
+            [StreamAlarm::TimeoutRate]
+        );
         let mut last = Vec::new();
-        for minute in 0..LOOKS as u64 {
-            last = watch.look(counts(100 + minute * 1_000, 100 + minute * 1_000, 90, 0));
+        for minute in 0..SAMPLES as u64 {
+            last = watch.observe(counts(100 + minute * 1_000, 100 + minute * 1_000, 90, 0));
         }
         assert_eq!(last, []);
     }
 
     #[test]
     fn growth_rings_when_it_goes_on_for_ten_minutes() {
-        let mut watch = Watch::default();
+        let mut watch = AlarmWatch::default();
         for minute in 0..10 {
             assert_eq!(
-                watch.look(counts(100 * (minute + 1), 90 * (minute + 1), 0, 0)),
+                watch.observe(counts(100 * (minute + 1), 90 * (minute + 1), 0, 0)),
                 [],
                 "minute {minute}"
             );
         }
-        assert_eq!(watch.look(counts(1_100, 990, 0, 0)), [Alarm::HeldGrowing]);
-        assert_eq!(watch.look(counts(1_200, 1_200, 0, 0)), []);
+        assert_eq!(
+            watch.observe(counts(1_100, 990, 0, 0)),
+            [StreamAlarm::HeldGrowing]
+        );
+        assert_eq!(watch.observe(counts(1_200, 1_200, 0, 0)), []);
     }
 }

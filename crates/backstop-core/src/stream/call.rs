@@ -5,16 +5,16 @@ use crate::time::Time;
 
 /// What follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum KeyStep {
     /// The handler is to be called; the window goes on when it is told what came of it.
-    Call(Call),
+    Call(HandlerCall),
     /// Something is so; the window has taken it in.
-    Note(Note),
+    Event(KeyEvent),
 }
 
 /// A call of the handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum HandlerCall {
     /// A record, at its turn.
     Handle {
         /// Its place.
@@ -41,7 +41,7 @@ pub enum Call {
     },
 }
 
-impl Call {
+impl HandlerCall {
     /// The place it is about; the first of a range.
     pub const fn position(self) -> i64 {
         match self {
@@ -65,7 +65,7 @@ impl Call {
 
 /// Something that is so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Note {
+pub enum KeyEvent {
     /// A record for a position that was handled, passed or is held.
     Duplicate {
         /// Its place.

@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 /// What is counted. The order is how stores keep them: new ones go to the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Count {
+pub enum StreamCounter {
     /// Records that waited, or came in behind others that did.
     Added,
     /// Those that left, in whatever way: added less removed is what is held.
@@ -41,7 +41,7 @@ pub enum Count {
     OffStep,
 }
 
-impl Count {
+impl StreamCounter {
     /// All of them, in the order in which stores keep them.
     pub const ALL: [Self; 17] = [
         Self::Added,
@@ -89,9 +89,9 @@ impl Count {
 
 /// One number for each [`Count`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts([u64; Count::ALL.len()]);
+pub struct StreamCounts([u64; StreamCounter::ALL.len()]);
 
-impl Counts {
+impl StreamCounts {
     /// Of numbers in the order of [`Count::ALL`], as a store kept them; those it did not know are
     /// 0.
     pub fn from_numbers(numbers: impl IntoIterator<Item = u64>) -> Self {
@@ -109,7 +109,7 @@ impl Counts {
 
     /// Each with its word.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Count::ALL
+        StreamCounter::ALL
             .into_iter()
             .map(|count| (count.as_str(), self[count]))
     }
@@ -128,43 +128,43 @@ impl Counts {
 
     /// What is held, by the counts.
     pub fn held(&self) -> u64 {
-        self[Count::Added].saturating_sub(self[Count::Removed])
+        self[StreamCounter::Added].saturating_sub(self[StreamCounter::Removed])
     }
 
     /// Which share of the waits ended with nothing given up; `None` before the first.
     pub fn success_rate(&self) -> Option<f64> {
-        self.share(Count::Cleared, Count::TaskScheduled)
+        self.share(StreamCounter::Cleared, StreamCounter::TaskScheduled)
     }
 
     /// Timeouts per record added; `None` before the first. More than 5 % should alarm somebody.
     pub fn timeout_rate(&self) -> Option<f64> {
-        self.share(Count::Timeout, Count::Added)
+        self.share(StreamCounter::Timeout, StreamCounter::Added)
     }
 
     /// Overflows per record added; `None` before the first. More than 0.1 % should alarm somebody.
     pub fn overflow_rate(&self) -> Option<f64> {
-        self.share(Count::CircuitBreaker, Count::Added)
+        self.share(StreamCounter::CircuitBreaker, StreamCounter::Added)
     }
 
     #[expect(
         clippy::cast_precision_loss,
         reason = "a rate is for people; the counts beside it are exact"
     )]
-    fn share(&self, part: Count, whole: Count) -> Option<f64> {
+    fn share(&self, part: StreamCounter, whole: StreamCounter) -> Option<f64> {
         (self[whole] > 0).then(|| self[part] as f64 / self[whole] as f64)
     }
 }
 
-impl Index<Count> for Counts {
+impl Index<StreamCounter> for StreamCounts {
     type Output = u64;
 
-    fn index(&self, count: Count) -> &u64 {
+    fn index(&self, count: StreamCounter) -> &u64 {
         &self.0[count as usize]
     }
 }
 
-impl IndexMut<Count> for Counts {
-    fn index_mut(&mut self, count: Count) -> &mut u64 {
+impl IndexMut<StreamCounter> for StreamCounts {
+    fn index_mut(&mut self, count: StreamCounter) -> &mut u64 {
         &mut self.0[count as usize]
     }
 }
@@ -175,17 +175,17 @@ mod tests {
 
     #[test]
     fn counts_are_kept_in_the_order_of_the_list() {
-        for (at, count) in Count::ALL.into_iter().enumerate() {
+        for (at, count) in StreamCounter::ALL.into_iter().enumerate() {
             assert_eq!(count as usize, at, "{count:?}");
         }
-        let mut counts = Counts::from_numbers([5, 2]);
-        counts.add(&Counts::from_numbers([1]));
-        assert_eq!((counts[Count::Added], counts.held()), (6, 4));
+        let mut counts = StreamCounts::from_numbers([5, 2]);
+        counts.add(&StreamCounts::from_numbers([1]));
+        assert_eq!((counts[StreamCounter::Added], counts.held()), (6, 4));
     }
 
     #[test]
     fn rates_are_unknown_before_there_is_anything_to_share() {
-        let mut counts = Counts::default();
+        let mut counts = StreamCounts::default();
         assert_eq!(
             (
                 counts.success_rate(),
@@ -194,8 +194,8 @@ mod tests {
             ),
             (None, None, None)
         );
-        counts[Count::Added] = 8;
-        counts[Count::Timeout] = 2;
+        counts[StreamCounter::Added] = 8;
+        counts[StreamCounter::Timeout] = 2;
         assert_eq!(counts.timeout_rate(), Some(0.25));
     }
 }

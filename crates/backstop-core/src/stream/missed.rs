@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 /// forgotten first.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Missed(Vec<Run>);
+pub struct MissedPositions(Vec<PositionRange>);
 
 /// `count` positions from `first` on, `step` apart. Written as three numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(i64, i64, u64)", into = "(i64, i64, u64)")]
-struct Run {
+struct PositionRange {
     first: i64,
     step: i64,
     count: u64,
 }
 
-impl From<(i64, i64, u64)> for Run {
+impl From<(i64, i64, u64)> for PositionRange {
     fn from((first, step, count): (i64, i64, u64)) -> Self {
         Self {
             first,
@@ -28,13 +28,13 @@ impl From<(i64, i64, u64)> for Run {
     }
 }
 
-impl From<Run> for (i64, i64, u64) {
-    fn from(run: Run) -> Self {
+impl From<PositionRange> for (i64, i64, u64) {
+    fn from(run: PositionRange) -> Self {
         (run.first, run.step, run.count)
     }
 }
 
-impl Run {
+impl PositionRange {
     /// The position `nth` steps behind the first. In range: `nth` is at most the count that a gap
     /// between two positions made.
     fn nth(&self, nth: u64) -> i64 {
@@ -50,7 +50,7 @@ impl Run {
     }
 }
 
-impl Missed {
+impl MissedPositions {
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -70,7 +70,7 @@ impl Missed {
     pub fn add(&mut self, first: i64, step: i64, count: u64) {
         match self.0.last_mut() {
             Some(last) if last.step == step && last.nth(last.count) == first => last.count += count,
-            _ => self.0.push(Run { first, step, count }),
+            _ => self.0.push(PositionRange { first, step, count }),
         }
         self.forget_oldest();
     }
@@ -84,8 +84,8 @@ impl Missed {
             .find_map(|(at, run)| Some((at, run.rank(position)?)));
         let Some((at, rank)) = found else { return };
         let run = self.0[at];
-        let before = Run { count: rank, ..run };
-        let behind = Run {
+        let before = PositionRange { count: rank, ..run };
+        let behind = PositionRange {
             first: run.nth(rank + 1),
             count: run.count - rank - 1,
             ..run
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn misses_in_a_row_are_one_run() {
-        let mut missed = Missed::default();
+        let mut missed = MissedPositions::default();
         for position in [10, 20, 30, 50] {
             missed.add(position, 10, 1);
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_oldest_run_is_forgotten_first() {
-        let mut missed = Missed::default();
+        let mut missed = MissedPositions::default();
         let runs = i64::try_from(MISSED_RUNS_MAX).unwrap();
         for n in 0..=runs {
             missed.add(n * 100, 10, 2);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_run_at_the_end_of_numbers_does_not_overflow() {
-        let mut missed = Missed::default();
+        let mut missed = MissedPositions::default();
         missed.add(i64::MAX - 1, 1, 1);
         assert!(!missed.contains(i64::MIN) && missed.contains(i64::MAX - 1));
     }
@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set(gaps in prop::collection::vec((1_i64..5, 1_u64..6, 1_i64..4), 0..30), taken in prop::collection::vec(0_i64..300, 0..60)) {
-            let (mut missed, mut model, mut at) = (Missed::default(), BTreeSet::new(), 0);
+            let (mut missed, mut model, mut at) = (MissedPositions::default(), BTreeSet::new(), 0);
             for (distance, count, step) in gaps {
                 at += distance;
                 missed.add(at, step, count);

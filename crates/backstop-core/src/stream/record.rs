@@ -23,7 +23,7 @@ pub struct Record {
 
 /// A record of a key while it waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct HeldRecord {
     /// How far from it the next one is expected.
     pub step: i64,
     /// Who it belongs to.
@@ -38,7 +38,7 @@ pub struct Held {
 
 /// A record that cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadRecord {
+pub enum InvalidRecord {
     /// Its position is out of range.
     #[error(
         "position {0} is out of range; positions are whole numbers up to {POSITION_MAX}, and so far below 0"
@@ -58,16 +58,16 @@ pub enum BadRecord {
 
 impl Record {
     /// Whether it is within the limits.
-    pub fn check(&self) -> Result<(), BadRecord> {
+    pub fn check(&self) -> Result<(), InvalidRecord> {
         if !(-POSITION_MAX..=POSITION_MAX).contains(&self.position) {
-            return Err(BadRecord::Position(self.position));
+            return Err(InvalidRecord::Position(self.position));
         }
         if !(1..=POSITION_MAX).contains(&self.step) {
-            return Err(BadRecord::Step(self.step));
+            return Err(InvalidRecord::Step(self.step));
         }
         match &self.tenant {
             Some(tenant) if tenant.len() > TENANT_BYTES_MAX || tenant.contains('\0') => {
-                Err(BadRecord::Tenant(tenant.len()))
+                Err(InvalidRecord::Tenant(tenant.len()))
             }
             _ => Ok(()),
         }

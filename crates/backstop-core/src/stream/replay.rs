@@ -3,51 +3,51 @@
 //! Lines come in the order of their time. What is due at a line's own time comes before it. After
 //! the last line time runs on until nothing is pending.
 
+mod effect;
 mod line;
-mod told;
 
-pub use line::{BadLine, Event, Line};
-pub use told::{Effect, Summary};
+pub use effect::{ReplayEffect, ReplaySummary};
+pub use line::{InvalidReplayLine, ReplayEvent, ReplayLine};
 
-use super::call::{Note, Step};
-use super::counts::{Count, Counts};
+use super::call::{KeyEvent, KeyStep};
+use super::counts::{StreamCounter, StreamCounts};
 use super::grid::OffStep;
 use super::record::Record;
-use super::rules::Rules;
-use super::window::{Failed, Failure, Window};
+use super::rules::StreamRules;
+use super::window::{FailedCallDecision, HandlerFailure, KeyWindow};
 use crate::name::StreamKey;
-use crate::retry::Roll;
+use crate::retry::RandomDraw;
 use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// A stream on virtual time.
 #[derive(Debug)]
 pub struct Replay {
-    rules: Rules,
-    at_once: Rules,
-    lanes: BTreeMap<StreamKey, Lane>,
+    rules: StreamRules,
+    no_wait_rules: StreamRules,
+    keys: BTreeMap<StreamKey, ReplayKey>,
     /// How often the handler is still to fail.
     fails: BTreeMap<(StreamKey, i64), u32>,
     is_down: bool,
     now: Time,
-    effects: Vec<Effect>,
+    effects: Vec<ReplayEffect>,
 }
 
 /// One key.
 #[derive(Debug)]
-struct Lane {
-    window: Window,
+struct ReplayKey {
+    window: KeyWindow,
     /// How it goes on while the store is down.
-    meanwhile: Option<Window>,
+    offline: Option<KeyWindow>,
 }
 
 impl Replay {
     /// A stream with nothing in it.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: StreamRules) -> Self {
         Self {
-            at_once: rules.at_once(),
+            no_wait_rules: rules.without_waiting(),
             rules,
-            lanes: BTreeMap::new(),
+            keys: BTreeMap::new(),
             fails: BTreeMap::new(),
             is_down: false,
             now: Time::from_micros(i64::MIN),
@@ -56,9 +56,9 @@ impl Replay {
     }
 
     /// Takes in a line and answers with all that happens up to it and because of it.
-    pub fn play(&mut self, line: Line) -> Result<Vec<Effect>, BadLine> {
+    pub fn play(&mut self, line: ReplayLine) -> Result<Vec<ReplayEffect>, InvalidReplayLine> {
         if line.at < self.now {
-            return Err(BadLine::OutOfOrder {
+            return Err(InvalidReplayLine::OutOfOrder {
                 at_ms: line.at.as_millis(),
                 after_ms: self.now.as_millis(),
             });
@@ -66,20 +66,20 @@ impl Replay {
         self.run_until(line.at);
         self.now = line.at;
         match line.event {
-            Event::Record { record, fail } => self.record(record, fail),
-            Event::Forget(key) => self.forget(&key, false),
-            Event::Disable(key) => self.forget(&key, true),
-            Event::Enable(key) => {
-                self.lane(&key).window.forget(false);
+            ReplayEvent::Record { record, fail } => self.record(record, fail),
+            ReplayEvent::Forget(key) => self.forget(&key, false),
+            ReplayEvent::Disable(key) => self.forget(&key, true),
+            ReplayEvent::Enable(key) => {
+                self.key_mut(&key).window.forget(false);
             }
-            Event::StoreDown => self.is_down = true,
-            Event::StoreUp => self.store_up(),
+            ReplayEvent::StoreDown => self.is_down = true,
+            ReplayEvent::StoreUp => self.store_up(),
         }
         Ok(std::mem::take(&mut self.effects))
     }
 
     /// Lets time run on until nothing is pending.
-    pub fn finish(&mut self) -> (Vec<Effect>, Summary) {
+    pub fn finish(&mut self) -> (Vec<ReplayEffect>, ReplaySummary) {
         self.run_until(Time::from_micros(i64::MAX));
         (std::mem::take(&mut self.effects), self.summary())
     }
@@ -91,42 +91,42 @@ impl Replay {
         }
         let now = self.now;
         let is_down = self.is_down;
-        let window = self.lane(&key).current(is_down);
+        let window = self.key_mut(&key).current(is_down);
         window.arrive([record], now);
         if is_down {
-            window.count(Count::StoreFailures);
+            window.count(StreamCounter::StoreFailures);
         }
         self.step(&key);
     }
 
-    fn lane(&mut self, key: &StreamKey) -> &mut Lane {
-        let fresh = || Lane {
-            window: Window::new(key.clone()),
-            meanwhile: None,
+    fn key_mut(&mut self, key: &StreamKey) -> &mut ReplayKey {
+        let fresh = || ReplayKey {
+            window: KeyWindow::new(key.clone()),
+            offline: None,
         };
-        self.lanes.entry(key.clone()).or_insert_with(fresh)
+        self.keys.entry(key.clone()).or_insert_with(fresh)
     }
 
     fn forget(&mut self, key: &StreamKey, disabled: bool) {
-        let lane = self.lane(key);
+        let lane = self.key_mut(key);
         let position = lane.watermark();
-        if let Some(meanwhile) = lane.meanwhile.take() {
+        if let Some(meanwhile) = lane.offline.take() {
             lane.window.catch_up(meanwhile);
         }
         let count = lane.window.forget(disabled);
-        self.tell(key, "forgotten", position, |effect| {
+        self.push_effect(key, "forgotten", position, |effect| {
             effect.count = Some(count);
         });
     }
 
     fn store_up(&mut self) {
         self.is_down = false;
-        for lane in self.lanes.values_mut() {
-            if let Some(meanwhile) = lane.meanwhile.take() {
+        for lane in self.keys.values_mut() {
+            if let Some(meanwhile) = lane.offline.take() {
                 lane.window.catch_up(meanwhile);
             }
         }
-        for key in self.lanes.keys().cloned().collect::<Vec<_>>() {
+        for key in self.keys.keys().cloned().collect::<Vec<_>>() {
             self.step(&key);
         }
     }
@@ -140,9 +140,9 @@ impl Replay {
     }
 
     fn next_wake(&self) -> Option<(Time, StreamKey)> {
-        let wakes = self.lanes.iter().filter_map(|(key, lane)| {
-            let (window, rules) = match (&lane.meanwhile, self.is_down) {
-                (Some(meanwhile), true) => (meanwhile, &self.at_once),
+        let wakes = self.keys.iter().filter_map(|(key, lane)| {
+            let (window, rules) = match (&lane.offline, self.is_down) {
+                (Some(meanwhile), true) => (meanwhile, &self.no_wait_rules),
                 // The wake-ups are in the store.
                 (None, true) => return None,
                 (_, false) => (&lane.window, &self.rules),
@@ -156,38 +156,42 @@ impl Replay {
     fn step(&mut self, key: &StreamKey) {
         loop {
             let (is_down, now) = (self.is_down, self.now);
-            let rules = if is_down { &self.at_once } else { &self.rules };
-            let Some(lane) = self.lanes.get_mut(key) else {
+            let rules = if is_down {
+                &self.no_wait_rules
+            } else {
+                &self.rules
+            };
+            let Some(lane) = self.keys.get_mut(key) else {
                 return;
             };
             let window = lane.current(is_down);
             match window.next(rules, now) {
                 None => return,
-                Some(Step::Note(note)) => self.tell_note(key, note),
-                Some(Step::Call(call)) => {
+                Some(KeyStep::Event(note)) => self.push_event(key, note),
+                Some(KeyStep::Call(call)) => {
                     let left = self
                         .fails
                         .get_mut(&(key.clone(), call.position()))
                         .filter(|left| **left > 0);
                     let Some(left) = left else {
-                        let done = window.done(call, now);
-                        self.tell_call(key, call, done.off_step);
+                        let done = window.complete(call, now);
+                        self.push_call(key, call, done.off_step);
                         continue;
                     };
                     *left -= 1;
                     let position = call.position();
-                    let failure = Failure {
-                        wish: None,
+                    let failure = HandlerFailure {
+                        requested_wait: None,
                         error: "the script says so",
-                        roll: Roll::LOWEST,
+                        roll: RandomDraw::LOWEST,
                     };
-                    match window.failed(call, rules, failure, now) {
-                        Failed::Retry { until, attempt } => {
-                            self.tell_wait(key, position, until, attempt);
+                    match window.fail(call, rules, failure, now) {
+                        FailedCallDecision::Retry { until, attempt } => {
+                            self.push_wait(key, position, until, attempt);
                         }
-                        Failed::ForGood { .. } => {
-                            window.buried(call, rules);
-                            self.tell(key, "dead", Some(position), |_| {});
+                        FailedCallDecision::ForGood { .. } => {
+                            window.bury(call, rules);
+                            self.push_effect(key, "dead", Some(position), |_| {});
                         }
                     }
                 }
@@ -195,84 +199,84 @@ impl Replay {
         }
     }
 
-    fn tell_call(&mut self, key: &StreamKey, call: super::Call, off_grid: Option<OffStep>) {
-        self.tell(key, call.as_str(), Some(call.position()), |effect| {
+    fn push_call(&mut self, key: &StreamKey, call: super::HandlerCall, off_grid: Option<OffStep>) {
+        self.push_effect(key, call.as_str(), Some(call.position()), |effect| {
             effect.off_grid = off_grid;
-            if let super::Call::MissRange { to, count, .. } = call {
+            if let super::HandlerCall::MissRange { to, count, .. } = call {
                 (effect.to, effect.count) = (Some(to), Some(count));
             }
         });
     }
 
-    fn tell_note(&mut self, key: &StreamKey, note: Note) {
+    fn push_event(&mut self, key: &StreamKey, note: KeyEvent) {
         let (word, position) = match note {
-            Note::Duplicate { position, off_step } => {
-                return self.tell(key, "duplicate", Some(position), |effect| {
+            KeyEvent::Duplicate { position, off_step } => {
+                return self.push_effect(key, "duplicate", Some(position), |effect| {
                     effect.off_step = off_step;
                 });
             }
-            Note::Late { position } => ("late", position),
-            Note::Held { position } => ("held", position),
-            Note::Overflow { position } => ("overflow", position),
-            Note::Timeout { position } => ("timeout", position),
-            Note::Cleared { position } => ("cleared", position),
-            Note::Wait {
+            KeyEvent::Late { position } => ("late", position),
+            KeyEvent::Held { position } => ("held", position),
+            KeyEvent::Overflow { position } => ("overflow", position),
+            KeyEvent::Timeout { position } => ("timeout", position),
+            KeyEvent::Cleared { position } => ("cleared", position),
+            KeyEvent::Wait {
                 position,
                 until,
                 attempt,
-            } => return self.tell_wait(key, position, until, attempt),
+            } => return self.push_wait(key, position, until, attempt),
             // It is counted; nothing happens to it.
-            Note::Ignored { .. } => return,
+            KeyEvent::Ignored { .. } => return,
         };
-        self.tell(key, word, Some(position), |_| {});
+        self.push_effect(key, word, Some(position), |_| {});
     }
 
-    fn tell_wait(&mut self, key: &StreamKey, position: i64, until: Time, attempt: u32) {
-        self.tell(key, "wait", Some(position), |effect| {
+    fn push_wait(&mut self, key: &StreamKey, position: i64, until: Time, attempt: u32) {
+        self.push_effect(key, "wait", Some(position), |effect| {
             (effect.until_ms, effect.attempt) = (Some(until.as_millis()), Some(attempt));
         });
     }
 
-    fn tell(
+    fn push_effect(
         &mut self,
         key: &StreamKey,
         word: &'static str,
         position: Option<i64>,
-        more: impl FnOnce(&mut Effect),
+        more: impl FnOnce(&mut ReplayEffect),
     ) {
-        let mut effect = Effect::new(self.now, key.clone(), word, position);
+        let mut effect = ReplayEffect::new(self.now, key.clone(), word, position);
         more(&mut effect);
         self.effects.push(effect);
     }
 
-    fn summary(&self) -> Summary {
-        let mut counts = Counts::default();
-        for lane in self.lanes.values() {
+    fn summary(&self) -> ReplaySummary {
+        let mut counts = StreamCounts::default();
+        for lane in self.keys.values() {
             counts.add(lane.window.counts());
-            if let Some(meanwhile) = &lane.meanwhile {
+            if let Some(meanwhile) = &lane.offline {
                 counts.add(meanwhile.counts());
             }
         }
         let watermarks = self
-            .lanes
+            .keys
             .iter()
             .filter_map(|(key, lane)| Some((key.clone(), lane.watermark()?)));
-        Summary::new(&counts, watermarks.collect())
+        ReplaySummary::new(&counts, watermarks.collect())
     }
 }
 
-impl Lane {
+impl ReplayKey {
     /// What decides now: the window in the store, or the one that goes on without it.
-    fn current(&mut self, is_down: bool) -> &mut Window {
+    fn current(&mut self, is_down: bool) -> &mut KeyWindow {
         if !is_down {
             return &mut self.window;
         }
         let window = &self.window;
-        self.meanwhile.get_or_insert_with(|| window.without_store())
+        self.offline.get_or_insert_with(|| window.offline_copy())
     }
 
     fn watermark(&self) -> Option<i64> {
-        let meanwhile = self.meanwhile.as_ref().and_then(Window::watermark);
+        let meanwhile = self.offline.as_ref().and_then(KeyWindow::watermark);
         self.window.watermark().max(meanwhile)
     }
 }

@@ -30,12 +30,12 @@ impl Rollout {
     /// Whether it is on for this tenant. Records without a tenant give their key.
     pub fn covers(&self, tenant: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|name| name == tenant);
-        !named(&self.exclude) && (named(&self.include) || place(tenant) < self.percent)
+        !named(&self.exclude) && (named(&self.include) || hash_percent(tenant) < self.percent)
     }
 }
 
 /// Where a tenant stands between 0 and 100: the same on every machine and in every version.
-fn place(tenant: &str) -> f64 {
+fn hash_percent(tenant: &str) -> f64 {
     let digest: [u8; 32] = Sha256::digest(tenant.as_bytes()).into();
     let bits = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
     f64::from(bits) / (f64::from(u32::MAX) + 1.0) * 100.0

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a stream is told.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Rules {
+pub struct StreamRules {
     /// The waits of a key with a gap, one after the other; it gives up at the end of the last.
     pub steps: Vec<Span>,
     /// Records a key holds before it gives up at once.
@@ -18,11 +18,11 @@ pub struct Rules {
     /// The longest any record is held.
     pub hold_for: Span,
     /// When a run that is complete is handled.
-    pub drain: Drain,
+    pub drain: DrainMode,
     /// What becomes of a record that was declared missing.
-    pub late: Late,
+    pub late: LatePolicy,
     /// What a key does about a record that failed for good.
-    pub on_dead: OnDead,
+    pub on_dead: DeadRecordPolicy,
     /// For whom the stream waits at all.
     pub rollout: Rollout,
     /// How often a failing record is tried again.
@@ -32,7 +32,7 @@ pub struct Rules {
 /// When a run that is complete is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Drain {
+pub enum DrainMode {
     /// As soon as its missing record arrives.
     #[default]
     Immediate,
@@ -43,7 +43,7 @@ pub enum Drain {
 /// What becomes of a record that was declared missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Late {
+pub enum LatePolicy {
     /// It is dropped and counted.
     #[default]
     Drop,
@@ -54,7 +54,7 @@ pub enum Late {
 /// What a key does about a record that failed for good. It is a dead letter either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnDead {
+pub enum DeadRecordPolicy {
     /// Goes past it.
     #[default]
     Skip,
@@ -65,28 +65,28 @@ pub enum OnDead {
 /// Rules that make no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadRules(String);
+pub struct InvalidStreamRules(String);
 
-impl Default for Rules {
+impl Default for StreamRules {
     fn default() -> Self {
         Self {
             steps: [10, 20, 30, 60, 60].map(Span::secs).to_vec(),
             max_held: 10,
             max_misses: 100,
             hold_for: Span::minutes(60),
-            drain: Drain::default(),
-            late: Late::default(),
-            on_dead: OnDead::default(),
+            drain: DrainMode::default(),
+            late: LatePolicy::default(),
+            on_dead: DeadRecordPolicy::default(),
             rollout: Rollout::default(),
             retry: RetryPolicy::default(),
         }
     }
 }
 
-impl Rules {
+impl StreamRules {
     /// Whether they make sense.
-    pub fn check(&self) -> Result<(), BadRules> {
-        let wrong = |problem: String| Err(BadRules(problem));
+    pub fn check(&self) -> Result<(), InvalidStreamRules> {
+        let wrong = |problem: String| Err(InvalidStreamRules(problem));
         if self.steps.is_empty() || self.steps.len() > WAITS_MAX {
             return wrong(format!(
                 "steps has {} waits; give 1 to {WAITS_MAX}",
@@ -132,7 +132,7 @@ impl Rules {
     /// The same rules where nothing can be waited for: every record is handled at once, with
     /// misses.
     #[must_use]
-    pub fn at_once(&self) -> Self {
+    pub fn without_waiting(&self) -> Self {
         let nobody = Rollout {
             percent: 0.0,
             include: Vec::new(),
@@ -140,7 +140,7 @@ impl Rules {
         };
         Self {
             rollout: nobody,
-            drain: Drain::Immediate,
+            drain: DrainMode::Immediate,
             ..self.clone()
         }
     }

@@ -1,6 +1,6 @@
 //! A key as a store keeps it, and what changes in it.
 
-use super::counts::Counts;
+use super::counts::StreamCounts;
 use crate::name::StreamKey;
 use crate::payload::Payload;
 use crate::time::Time;
@@ -14,7 +14,7 @@ pub struct StoredKey {
     /// The last position that was handled or passed.
     pub watermark: Option<i64>,
     /// What the rules remember, as bytes.
-    pub standing: Vec<u8>,
+    pub state: Vec<u8>,
     /// How many records were offered since the key came into being: the number of the latest
     /// arrival.
     pub arrived: u64,
@@ -59,16 +59,16 @@ pub struct StoredRecord {
 
 /// What is to change in a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct KeyChange {
     /// The watermark from now on.
     pub watermark: Option<i64>,
     /// What the rules remember from now on.
-    pub standing: Vec<u8>,
+    pub state: Vec<u8>,
     /// Records that are held from now on; where one is held already, that one stays. All have
     /// arrival 0.
     pub hold: Vec<StoredRecord>,
     /// Positions whose records are held no longer.
     pub drop: Vec<i64>,
     /// What happened, to be added to the counts of the stream.
-    pub counts: Counts,
+    pub counts: StreamCounts,
 }

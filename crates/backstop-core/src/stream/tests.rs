@@ -5,18 +5,18 @@ mod outage;
 mod properties;
 mod recovery;
 
-use super::replay::{Effect, Line, Replay, Summary};
+use super::replay::{Replay, ReplayEffect, ReplayLine, ReplaySummary};
 use super::*;
 use crate::name::StreamKey;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
 
-fn rules(change: impl FnOnce(&mut Rules)) -> Rules {
+fn rules(change: impl FnOnce(&mut StreamRules)) -> StreamRules {
     let retry = r#"{"kind":"steps","delays":["1s","5s"],"max_attempts":3}"#;
     let retry: RetryPolicy = serde_json::from_str(retry).unwrap();
-    let mut rules = Rules {
+    let mut rules = StreamRules {
         retry,
-        ..Rules::default()
+        ..StreamRules::default()
     };
     change(&mut rules);
     rules.check().unwrap();
@@ -24,7 +24,7 @@ fn rules(change: impl FnOnce(&mut Rules)) -> Rules {
 }
 
 /// Plays `script`: seconds, key and position in minutes, or an event; then what else the line has.
-fn play(rules: Rules, script: &[&str]) -> (Vec<Effect>, Summary) {
+fn play(rules: StreamRules, script: &[&str]) -> (Vec<ReplayEffect>, ReplaySummary) {
     let mut replay = Replay::new(rules);
     let mut effects = Vec::new();
     for line in script {
@@ -48,7 +48,7 @@ fn play(rules: Rules, script: &[&str]) -> (Vec<Effect>, Summary) {
         };
         effects.extend(
             replay
-                .play(Line::parse(&json, Some(60_000)).unwrap())
+                .play(ReplayLine::parse(&json, Some(60_000)).unwrap())
                 .unwrap(),
         );
     }
@@ -63,7 +63,7 @@ fn play(rules: Rules, script: &[&str]) -> (Vec<Effect>, Summary) {
 )]
 /// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` until
 /// when, and its number.
-fn told(effect: &Effect) -> String {
+fn told(effect: &ReplayEffect) -> String {
     let minutes = |position: i64| format!("{}", position as f64 / 60_000.0);
     let seconds = |ms: i64| format!("{}", ms as f64 / 1_000.0);
     let what = match (effect.until_ms, effect.to) {
@@ -74,7 +74,7 @@ fn told(effect: &Effect) -> String {
     format!("{} {} {what}", seconds(effect.at_ms), effect.effect)
 }
 
-fn check(rules: Rules, script: &[&str], expected: &[&str]) -> Summary {
+fn check(rules: StreamRules, script: &[&str], expected: &[&str]) -> ReplaySummary {
     let (effects, summary) = play(rules, script);
     let effects: Vec<String> = effects.iter().map(told).collect();
     assert_eq!(effects, expected, "{script:?}");
@@ -86,11 +86,11 @@ fn check(rules: Rules, script: &[&str], expected: &[&str]) -> Summary {
     summary
 }
 
-fn watermark(summary: &Summary) -> i64 {
+fn watermark(summary: &ReplaySummary) -> i64 {
     summary.watermarks[&StreamKey::new("a").unwrap()]
 }
 
-fn usual() -> Rules {
+fn usual() -> StreamRules {
     rules(|_| {})
 }
 
@@ -211,7 +211,7 @@ fn a_gap_holds_and_its_record_releases_the_run_at_once() {
 #[test]
 fn the_worked_example_of_the_document_drains_at_the_second_look() {
     // 4:01 comes while 4:00 is expected; 4:00 comes between the first look and the second.
-    let scheduled = rules(|rules| rules.drain = Drain::Scheduled);
+    let scheduled = rules(|rules| rules.drain = DrainMode::Scheduled);
     let script = ["0 a 239", "0 a 241", "15 a 240"];
     let expected = [
         "0 handled 239",
@@ -410,7 +410,7 @@ fn a_late_record_is_dropped_and_is_no_duplicate() {
 
 #[test]
 fn a_late_record_amends_its_miss_once() {
-    let amend = rules(|rules| (rules.max_held, rules.late) = (1, Late::Amend));
+    let amend = rules(|rules| (rules.max_held, rules.late) = (1, LatePolicy::Amend));
     let script = ["0 a 1", "0 a 3", "5 a 2", "6 a 2"];
     let expected = [
         "0 handled 1",
@@ -689,7 +689,7 @@ fn a_record_that_fails_for_good_is_passed() {
 
 #[test]
 fn a_halted_key_holds_everything_until_somebody_acts() {
-    let halt = rules(|rules| (rules.on_dead, rules.max_held) = (OnDead::Halt, 2));
+    let halt = rules(|rules| (rules.on_dead, rules.max_held) = (DeadRecordPolicy::Halt, 2));
     let script = [
         "0 a 1",
         "0 a 2 \"fail\":9",

@@ -1,32 +1,32 @@
 //! What is known of one key, in the hands of whoever has its lease.
 
-mod meanwhile;
 mod next;
+mod offline;
 mod outcome;
 
-pub use meanwhile::Known;
-pub use outcome::{Done, Failed, Failure, Resume};
+pub use offline::RememberedKey;
+pub use outcome::{CallCompletion, FailedCallDecision, HandlerFailure, ResumeFrom};
 
-use super::counts::{Count, Counts};
-use super::record::{Held, Record};
-use super::standing::{Ahead, NotAStanding, Standing};
-use super::stored::{Change, StoredKey, StoredRecord};
+use super::counts::{StreamCounter, StreamCounts};
+use super::key_state::{InvalidKeyState, KeyState, OfflineRange};
+use super::record::{HeldRecord, Record};
+use super::stored::{KeyChange, StoredKey, StoredRecord};
 use crate::name::StreamKey;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one key.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct KeyWindow {
     key: StreamKey,
     watermark: Option<i64>,
-    standing: Standing,
-    held: BTreeMap<i64, Held>,
+    state: KeyState,
+    held: BTreeMap<i64, HeldRecord>,
     /// Held records that have only just arrived: they may still be handled without ever having
     /// waited.
     fresh: BTreeSet<i64>,
     /// What has not been looked at yet, the highest position first.
-    arrivals: Vec<(i64, Held)>,
+    arrivals: Vec<(i64, HeldRecord)>,
     /// Positions whose records are in the store.
     stored: BTreeSet<i64>,
     /// Records in the store above those that were loaded, the highest of them, and the highest that
@@ -36,28 +36,28 @@ pub struct Window {
     loaded_to: Option<i64>,
     /// Whether it knows only where the key once was: it goes on without the store, and was not in
     /// hand when that fell silent.
-    is_loose: bool,
+    lacks_lease: bool,
     /// Where the key once was: everything up to here was handled or passed.
-    floor: Option<i64>,
+    known_watermark: Option<i64>,
     /// The first record it met, if it knew of no watermark, and its step.
     from: Option<(i64, i64)>,
     /// What came after that and belongs before it.
-    apart: Vec<Ahead>,
-    counts: Counts,
+    separate_ranges: Vec<OfflineRange>,
+    counts: StreamCounts,
     /// Whether the wait has ended and what can be handled is: `drain = "scheduled"` handles nothing
     /// otherwise.
-    fired: bool,
+    is_wait_over: bool,
     /// Whether anything waited since the hold was last empty.
-    held_some: bool,
+    has_held: bool,
 }
 
-impl Window {
+impl KeyWindow {
     /// A key nobody has heard of.
     pub fn new(key: StreamKey) -> Self {
         Self {
             key,
             watermark: None,
-            standing: Standing::default(),
+            state: KeyState::default(),
             held: BTreeMap::new(),
             fresh: BTreeSet::new(),
             arrivals: Vec::new(),
@@ -65,22 +65,22 @@ impl Window {
             beyond: 0,
             highest: None,
             loaded_to: None,
-            is_loose: false,
-            floor: None,
+            lacks_lease: false,
+            known_watermark: None,
             from: None,
-            apart: Vec::new(),
-            counts: Counts::default(),
-            fired: false,
-            held_some: false,
+            separate_ranges: Vec::new(),
+            counts: StreamCounts::default(),
+            is_wait_over: false,
+            has_held: false,
         }
     }
 
     /// A key as a store has it. What was offered since it was last advanced arrives now.
-    pub fn load(stored: StoredKey) -> Result<Self, NotAStanding> {
+    pub fn load(stored: StoredKey) -> Result<Self, InvalidKeyState> {
         let mut window = Self::new(stored.key);
         window.watermark = stored.watermark;
-        window.standing = Standing::from_bytes(&stored.standing)?;
-        window.held_some = window.standing.waiting > 0;
+        window.state = KeyState::from_bytes(&stored.state)?;
+        window.has_held = window.state.waiting > 0;
         window.stored = stored
             .records
             .iter()
@@ -91,16 +91,16 @@ impl Window {
         window.loaded_to = stored.records.last().map(|record| record.position);
         let mut unseen = Vec::new();
         for record in stored.records {
-            let waits = record.arrival <= window.standing.counted;
-            let (position, held) = arrived(record);
+            let waits = record.arrival <= window.state.counted;
+            let (position, held) = to_arrival(record);
             if waits {
-                window.held.insert(position, Held { waits, ..held });
+                window.held.insert(position, HeldRecord { waits, ..held });
             } else {
                 unseen.push((position, held));
             }
         }
         window.count_waiting();
-        window.standing.counted = stored.arrived;
+        window.state.counted = stored.arrived;
         window.push_arrivals(unseen);
         Ok(window)
     }
@@ -108,12 +108,12 @@ impl Window {
     /// What waits is counted as added: also what was not loaded, and what arrived under a worker
     /// that died before it had looked at it.
     fn count_waiting(&mut self) {
-        let (counted, waiting) = (self.standing.waiting, self.held.len() as u64 + self.beyond);
-        self.counts[Count::TaskScheduled] += u64::from(counted == 0 && waiting > 0);
-        self.counts[Count::Added] += waiting.saturating_sub(counted);
-        self.counts[Count::Removed] += counted.saturating_sub(waiting);
-        self.standing.waiting = waiting;
-        self.held_some |= waiting > 0;
+        let (counted, waiting) = (self.state.waiting, self.held.len() as u64 + self.beyond);
+        self.counts[StreamCounter::TaskScheduled] += u64::from(counted == 0 && waiting > 0);
+        self.counts[StreamCounter::Added] += waiting.saturating_sub(counted);
+        self.counts[StreamCounter::Removed] += counted.saturating_sub(waiting);
+        self.state.waiting = waiting;
+        self.has_held |= waiting > 0;
     }
 
     /// Records arrive together: their order among each other does not count.
@@ -128,7 +128,7 @@ impl Window {
             } = record;
             (
                 position,
-                Held {
+                HeldRecord {
                     step,
                     tenant,
                     payload,
@@ -140,7 +140,7 @@ impl Window {
         self.push_arrivals(records.into_iter().map(held).collect());
     }
 
-    fn push_arrivals(&mut self, arrived: Vec<(i64, Held)>) {
+    fn push_arrivals(&mut self, arrived: Vec<(i64, HeldRecord)>) {
         // Taken from the end: the lowest position first, and of two records for one position the
         // one that came first.
         self.arrivals.splice(0..0, arrived.into_iter().rev());
@@ -149,13 +149,13 @@ impl Window {
     }
 
     /// What has changed since this was asked last, for the store.
-    pub fn change(&mut self) -> Change {
+    pub fn take_change(&mut self) -> KeyChange {
         let waiting = self
             .held
             .iter()
             .filter(|(position, held)| held.waits && !self.stored.contains(position));
         let hold: Vec<_> = waiting
-            .map(|(position, held)| stored(*position, held))
+            .map(|(position, held)| to_stored_record(*position, held))
             .collect();
         let is_here = |position: &i64| {
             self.held.contains_key(position)
@@ -172,9 +172,9 @@ impl Window {
         }
         self.stored
             .extend(hold.iter().map(|record| record.position));
-        Change {
+        KeyChange {
             watermark: self.watermark,
-            standing: self.standing.to_bytes(),
+            state: self.state.to_bytes(),
             hold,
             drop,
             counts: std::mem::take(&mut self.counts),
@@ -192,23 +192,23 @@ impl Window {
     }
 
     /// What the rules remember.
-    pub const fn standing(&self) -> &Standing {
-        &self.standing
+    pub const fn state(&self) -> &KeyState {
+        &self.state
     }
 
     /// A record that is held.
-    pub fn held(&self, position: i64) -> Option<&Held> {
+    pub fn held(&self, position: i64) -> Option<&HeldRecord> {
         self.held.get(&position)
     }
 
     /// All that is held here, by position.
-    pub fn all_held(&self) -> impl Iterator<Item = (i64, &Held)> {
+    pub fn all_held(&self) -> impl Iterator<Item = (i64, &HeldRecord)> {
         self.held.iter().map(|(position, held)| (*position, held))
     }
 
     /// The lowest record of the key that is held: behind a gap, the one that shows it. `None` also
     /// if records that were not loaded come first.
-    pub fn head(&self) -> Option<(i64, &Held)> {
+    pub fn head(&self) -> Option<(i64, &HeldRecord)> {
         let (position, held) = self.held.first_key_value()?;
         self.sees(*position).then_some((*position, held))
     }
@@ -219,27 +219,27 @@ impl Window {
     }
 
     /// What was counted since the last change was asked for.
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &StreamCounts {
         &self.counts
     }
 
     /// Counts one more.
-    pub fn count(&mut self, count: Count) {
+    pub fn count(&mut self, count: StreamCounter) {
         self.counts[count] += 1;
     }
 
     /// Forgets everything; answers how many waiting records are gone. The key is as good as new, or
     /// disabled.
     pub fn forget(&mut self, disabled: bool) -> u64 {
-        let waiting = self.standing.waiting;
+        let waiting = self.state.waiting;
         let mut counts = self.counts;
-        counts[Count::Removed] += waiting;
+        counts[StreamCounter::Removed] += waiting;
         *self = Self {
             counts,
             stored: std::mem::take(&mut self.stored),
             ..Self::new(self.key.clone())
         };
-        self.standing.disabled = disabled;
+        self.state.disabled = disabled;
         waiting
     }
 
@@ -254,7 +254,7 @@ impl Window {
 }
 
 /// A record of the store as one that has only just arrived.
-fn arrived(record: StoredRecord) -> (i64, Held) {
+fn to_arrival(record: StoredRecord) -> (i64, HeldRecord) {
     let StoredRecord {
         position,
         step,
@@ -265,7 +265,7 @@ fn arrived(record: StoredRecord) -> (i64, Held) {
     } = record;
     (
         position,
-        Held {
+        HeldRecord {
             step,
             tenant,
             payload,
@@ -275,8 +275,8 @@ fn arrived(record: StoredRecord) -> (i64, Held) {
     )
 }
 
-fn stored(position: i64, held: &Held) -> StoredRecord {
-    let Held {
+fn to_stored_record(position: i64, held: &HeldRecord) -> StoredRecord {
+    let HeldRecord {
         step,
         tenant,
         payload,

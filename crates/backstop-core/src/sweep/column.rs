@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 /// A row: the names of its columns, and a value for each.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct QueryRow {
     columns: Arc<[String]>,
     values: Vec<Value>,
 }
 
-impl Row {
+impl QueryRow {
     /// A row with these columns; values that are missing are null.
     pub fn new(columns: Arc<[String]>, mut values: Vec<Value>) -> Self {
         values.resize(columns.len(), Value::Null);

@@ -11,7 +11,7 @@ const CUTOFF: &str = ":cutoff";
 
 /// Whose SQL it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dialect {
+pub enum SqlDialect {
     /// SQLite's.
     Sqlite,
     /// PostgreSQL's.
@@ -31,7 +31,7 @@ pub struct BoundQuery {
 
 /// A query that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadQuery {
+pub enum InvalidQuery {
     /// It would find work however young.
     #[error(
         "the query does not say `:cutoff`; compare the row's time with it, such as created_at <= :cutoff"
@@ -50,51 +50,51 @@ const READING: [&str; 4] = ["SELECT", "WITH", "VALUES", "TABLE"];
 
 impl BoundQuery {
     /// The query as the database takes it.
-    pub fn new(query: &str, dialect: Dialect) -> Result<Self, BadQuery> {
+    pub fn new(query: &str, dialect: SqlDialect) -> Result<Self, InvalidQuery> {
         let mut bound = Self {
             sql: String::with_capacity(query.len()),
             cutoffs: 0,
         };
         let (mut rest, mut has_ended) = (query, false);
-        while let Some(piece) = Piece::first(rest, dialect) {
+        while let Some(piece) = SqlToken::first(rest, dialect) {
             let (text, behind) = rest.split_at(piece.len);
             match piece.kind {
-                PieceKind::Blank => bound.sql.push_str(text),
-                PieceKind::End => has_ended = true,
-                _ if has_ended => return Err(BadQuery::Several),
-                PieceKind::Text => bound.sql.push_str(text),
-                PieceKind::Cutoff => bound.put_cutoff(dialect),
+                SqlTokenKind::Blank => bound.sql.push_str(text),
+                SqlTokenKind::End => has_ended = true,
+                _ if has_ended => return Err(InvalidQuery::Several),
+                SqlTokenKind::Text => bound.sql.push_str(text),
+                SqlTokenKind::Cutoff => bound.put_cutoff(dialect),
             }
             rest = behind;
         }
         if bound.cutoffs == 0 {
-            Err(BadQuery::NoCutoff)
+            Err(InvalidQuery::NoCutoff)
         } else {
             Ok(bound)
         }
     }
 
     /// Refuses one that begins like no SELECT. What else would write is found out by the database.
-    pub fn check_reads(query: &str, dialect: Dialect) -> Result<(), BadQuery> {
+    pub fn check_reads(query: &str, dialect: SqlDialect) -> Result<(), InvalidQuery> {
         let mut rest = query;
-        while let Some(piece) = Piece::first(rest, dialect) {
+        while let Some(piece) = SqlToken::first(rest, dialect) {
             let (text, behind) = rest.split_at(piece.len);
             match piece.kind {
-                PieceKind::Text if text == "(" => rest = behind,
-                PieceKind::Blank => rest = behind,
+                SqlTokenKind::Text if text == "(" => rest = behind,
+                SqlTokenKind::Blank => rest = behind,
                 _ if READING.iter().any(|word| text.eq_ignore_ascii_case(word)) => return Ok(()),
                 _ => break,
             }
         }
-        Err(BadQuery::NotASelect)
+        Err(InvalidQuery::NotASelect)
     }
 
-    fn put_cutoff(&mut self, dialect: Dialect) {
+    fn put_cutoff(&mut self, dialect: SqlDialect) {
         self.cutoffs += 1;
         self.sql.push_str(match dialect {
-            Dialect::Sqlite => "?1",
-            Dialect::Postgres => "$1",
-            Dialect::Mysql => "?",
+            SqlDialect::Sqlite => "?1",
+            SqlDialect::Postgres => "$1",
+            SqlDialect::Mysql => "?",
         });
     }
 
@@ -114,12 +114,12 @@ impl BoundQuery {
 }
 
 /// A piece of a query: what it is, and how many bytes.
-struct Piece {
-    kind: PieceKind,
+struct SqlToken {
+    kind: SqlTokenKind,
     len: usize,
 }
 
-enum PieceKind {
+enum SqlTokenKind {
     /// Space, or a comment.
     Blank,
     /// A semicolon.
@@ -130,30 +130,30 @@ enum PieceKind {
     Text,
 }
 
-impl Piece {
+impl SqlToken {
     /// The piece a text begins with; `None` if there is no more.
-    fn first(text: &str, dialect: Dialect) -> Option<Self> {
+    fn first(text: &str, dialect: SqlDialect) -> Option<Self> {
         let first = text.chars().next()?;
         if let Some(len) = comment(text, dialect) {
             return Some(Self {
-                kind: PieceKind::Blank,
+                kind: SqlTokenKind::Blank,
                 len,
             });
         }
         if let Some(len) = quoted(text, dialect) {
             return Some(Self {
-                kind: PieceKind::Text,
+                kind: SqlTokenKind::Text,
                 len,
             });
         }
         let (kind, len) = match first {
-            ';' => (PieceKind::End, 1),
-            ':' if text.starts_with("::") => (PieceKind::Text, 2),
-            ':' if is_cutoff(text) => (PieceKind::Cutoff, CUTOFF.len()),
-            first if first.is_whitespace() => (PieceKind::Blank, first.len_utf8()),
+            ';' => (SqlTokenKind::End, 1),
+            ':' if text.starts_with("::") => (SqlTokenKind::Text, 2),
+            ':' if is_cutoff(text) => (SqlTokenKind::Cutoff, CUTOFF.len()),
+            first if first.is_whitespace() => (SqlTokenKind::Blank, first.len_utf8()),
             // A whole word, so that what is quoted right behind a letter is not taken apart.
-            first if is_word(first) => (PieceKind::Text, word(text, dialect)),
-            first => (PieceKind::Text, first.len_utf8()),
+            first if is_word(first) => (SqlTokenKind::Text, word(text, dialect)),
+            first => (SqlTokenKind::Text, first.len_utf8()),
         };
         Some(Self { kind, len })
     }
@@ -169,9 +169,9 @@ fn is_word(char: char) -> bool {
 }
 
 /// A word, with the string that belongs to it: PostgreSQL's `E'it\'s'`.
-fn word(text: &str, dialect: Dialect) -> usize {
+fn word(text: &str, dialect: SqlDialect) -> usize {
     let len = text.find(|char| !is_word(char)).unwrap_or(text.len());
-    let escapes = dialect == Dialect::Postgres && text[..len].eq_ignore_ascii_case("e");
+    let escapes = dialect == SqlDialect::Postgres && text[..len].eq_ignore_ascii_case("e");
     if escapes && text[len..].starts_with('\'') {
         len + string(&text[len..], '\'', true)
     } else {
@@ -179,19 +179,19 @@ fn word(text: &str, dialect: Dialect) -> usize {
     }
 }
 
-fn comment(text: &str, dialect: Dialect) -> Option<usize> {
+fn comment(text: &str, dialect: SqlDialect) -> Option<usize> {
     let line = || text.find('\n').unwrap_or(text.len());
     if let Some(behind) = text.strip_prefix("--") {
         // MySQL takes `5--1` for a sum.
         let is_one =
-            dialect != Dialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
+            dialect != SqlDialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
         return is_one.then(line);
     }
-    if dialect == Dialect::Mysql && text.starts_with('#') {
+    if dialect == SqlDialect::Mysql && text.starts_with('#') {
         return Some(line());
     }
     text.starts_with("/*")
-        .then(|| block_comment(text, dialect == Dialect::Postgres))
+        .then(|| block_comment(text, dialect == SqlDialect::Postgres))
 }
 
 /// Up to the end of a comment; PostgreSQL's may hold others.
@@ -209,15 +209,17 @@ fn block_comment(text: &str, nests: bool) -> usize {
 }
 
 /// A string or a quoted name, from its first quote to its last.
-fn quoted(text: &str, dialect: Dialect) -> Option<usize> {
+fn quoted(text: &str, dialect: SqlDialect) -> Option<usize> {
     let first = text.chars().next()?;
-    let is_mysql = dialect == Dialect::Mysql;
+    let is_mysql = dialect == SqlDialect::Mysql;
     match first {
         '\'' => Some(string(text, '\'', is_mysql)),
         '"' => Some(string(text, '"', is_mysql)),
-        '`' if dialect != Dialect::Postgres => Some(string(text, '`', false)),
-        '[' if dialect == Dialect::Sqlite => Some(text.find(']').map_or(text.len(), |at| at + 1)),
-        '$' if dialect == Dialect::Postgres => dollars(text),
+        '`' if dialect != SqlDialect::Postgres => Some(string(text, '`', false)),
+        '[' if dialect == SqlDialect::Sqlite => {
+            Some(text.find(']').map_or(text.len(), |at| at + 1))
+        }
+        '$' if dialect == SqlDialect::Postgres => dollars(text),
         _ => None,
     }
 }

@@ -8,24 +8,24 @@
 //! | a column that the query has not | an error that names the columns there are |
 //! | a column that is NULL, in a key | that row has no key, and is told of |
 
-use super::column::Row;
+use super::column::QueryRow;
 use serde_json::{Map, Value};
 use std::iter::Peekable;
 use std::str::Chars;
 
 /// A text with columns in braces.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Template(Vec<Part>);
+pub struct TextTemplate(Vec<TemplatePart>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Column(String),
 }
 
 /// Text that is no template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadTemplate {
+pub enum InvalidTemplate {
     /// A brace that is not closed.
     #[error("`{0}` has a {{ without its }}; write {{{{ for a brace")]
     Open(String),
@@ -41,7 +41,7 @@ pub enum BadTemplate {
 
 /// A column that the query has not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no column `{column}` in the query; it has {}", listed(.columns))]
+#[error("there is no column `{column}` in the query; it has {}", quote_columns(.columns))]
 pub struct UnknownColumn {
     /// The one that was asked for.
     pub column: String,
@@ -51,7 +51,7 @@ pub struct UnknownColumn {
 
 /// A row of which nothing can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadRow {
+pub enum InvalidRow {
     /// It lacks a column.
     #[error(transparent)]
     Unknown(#[from] UnknownColumn),
@@ -60,43 +60,43 @@ pub enum BadRow {
     Null(String),
 }
 
-fn listed(columns: &[String]) -> String {
+fn quote_columns(columns: &[String]) -> String {
     let quoted: Vec<String> = columns.iter().map(|column| format!("`{column}`")).collect();
     quoted.join(", ")
 }
 
-impl Template {
+impl TextTemplate {
     /// The template that a text is.
-    pub fn parse(text: &str) -> Result<Self, BadTemplate> {
+    pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
         let (mut parts, mut plain) = (Vec::new(), String::new());
         let mut chars = text.chars().peekable();
         while let Some(char) = chars.next() {
             match char {
                 '{' | '}' if chars.next_if_eq(&char).is_some() => plain.push(char),
-                '}' => return Err(BadTemplate::Close(text.to_owned())),
+                '}' => return Err(InvalidTemplate::Close(text.to_owned())),
                 '{' => {
                     if !plain.is_empty() {
-                        parts.push(Part::Text(std::mem::take(&mut plain)));
+                        parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
                     }
-                    parts.push(Part::Column(column(&mut chars, text)?));
+                    parts.push(TemplatePart::Column(column(&mut chars, text)?));
                 }
                 char => plain.push(char),
             }
         }
         if !plain.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(TemplatePart::Text(plain));
         }
         Ok(Self(parts))
     }
 
     /// The text with the row's values in it.
-    pub fn fill(&self, row: &Row) -> Result<String, BadRow> {
+    pub fn fill(&self, row: &QueryRow) -> Result<String, InvalidRow> {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(plain) => text.push_str(plain),
-                Part::Column(column) => match value(row, column)? {
-                    Value::Null => return Err(BadRow::Null(column.clone())),
+                TemplatePart::Text(plain) => text.push_str(plain),
+                TemplatePart::Column(column) => match value(row, column)? {
+                    Value::Null => return Err(InvalidRow::Null(column.clone())),
                     value => text.push_str(&in_text(value)),
                 },
             }
@@ -112,16 +112,16 @@ impl Template {
         for (at, part) in self.0.iter().enumerate() {
             let Some(left) = rest else { return false };
             match part {
-                Part::Column(_) => after_column = true,
-                Part::Text(plain) if after_column && is_last(at) => {
+                TemplatePart::Column(_) => after_column = true,
+                TemplatePart::Text(plain) if after_column && is_last(at) => {
                     rest = left.strip_suffix(plain.as_str()).map(|_| "");
                     after_column = false;
                 }
-                Part::Text(plain) if after_column => {
+                TemplatePart::Text(plain) if after_column => {
                     rest = left.split_once(plain.as_str()).map(|(_, behind)| behind);
                     after_column = false;
                 }
-                Part::Text(plain) => rest = left.strip_prefix(plain.as_str()),
+                TemplatePart::Text(plain) => rest = left.strip_prefix(plain.as_str()),
             }
         }
         rest.is_some_and(|left| after_column || left.is_empty())
@@ -129,46 +129,51 @@ impl Template {
 
     /// Whether it says the same for every row.
     pub fn is_constant(&self) -> bool {
-        !self.0.iter().any(|part| matches!(part, Part::Column(_)))
+        !self
+            .0
+            .iter()
+            .any(|part| matches!(part, TemplatePart::Column(_)))
     }
 
     /// Refuses columns that a query has not.
     pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
-        let row = Row::new(columns.into(), Vec::new());
+        let row = QueryRow::new(columns.into(), Vec::new());
         let mut named = self.0.iter().filter_map(|part| match part {
-            Part::Column(column) => Some(column),
-            Part::Text(_) => None,
+            TemplatePart::Column(column) => Some(column),
+            TemplatePart::Text(_) => None,
         });
         named.try_for_each(|column| value(&row, column).map(drop))
     }
 
     /// The value of a column with its own type, if the text is nothing but that; text otherwise.
-    fn value(&self, row: &Row) -> Result<Value, UnknownColumn> {
-        if let [Part::Column(column)] = self.0.as_slice() {
+    fn value(&self, row: &QueryRow) -> Result<Value, UnknownColumn> {
+        if let [TemplatePart::Column(column)] = self.0.as_slice() {
             return value(row, column).cloned();
         }
         let texts = self.0.iter().map(|part| match part {
-            Part::Text(plain) => Ok(plain.clone()),
-            Part::Column(column) => value(row, column).map(in_text),
+            TemplatePart::Text(plain) => Ok(plain.clone()),
+            TemplatePart::Column(column) => value(row, column).map(in_text),
         });
         texts.collect::<Result<String, _>>().map(Value::String)
     }
 }
 
 /// The column named up to the next closing brace.
-fn column(chars: &mut Peekable<Chars<'_>>, text: &str) -> Result<String, BadTemplate> {
+fn column(chars: &mut Peekable<Chars<'_>>, text: &str) -> Result<String, InvalidTemplate> {
     let mut name = String::new();
     loop {
         match chars.next() {
-            Some('}') if name.trim().is_empty() => return Err(BadTemplate::Empty(text.to_owned())),
+            Some('}') if name.trim().is_empty() => {
+                return Err(InvalidTemplate::Empty(text.to_owned()));
+            }
             Some('}') => return Ok(name.trim().to_owned()),
-            Some('{') | None => return Err(BadTemplate::Open(text.to_owned())),
+            Some('{') | None => return Err(InvalidTemplate::Open(text.to_owned())),
             Some(char) => name.push(char),
         }
     }
 }
 
-fn value<'r>(row: &'r Row, column: &str) -> Result<&'r Value, UnknownColumn> {
+fn value<'r>(row: &'r QueryRow, column: &str) -> Result<&'r Value, UnknownColumn> {
     let unknown = || UnknownColumn {
         column: column.to_owned(),
         columns: row.columns().to_vec(),
@@ -187,24 +192,24 @@ fn in_text(value: &Value) -> String {
 
 /// A payload in the making: JSON whose texts are templates.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Shape {
+pub enum PayloadTemplate {
     /// The row itself, as an object of its columns.
     Row,
     /// The same for every row.
     Fixed(Value),
     /// A text.
-    Text(Template),
+    Text(TextTemplate),
     /// A list.
-    List(Vec<Shape>),
+    List(Vec<PayloadTemplate>),
     /// An object.
-    Object(Vec<(String, Shape)>),
+    Object(Vec<(String, PayloadTemplate)>),
 }
 
-impl Shape {
+impl PayloadTemplate {
     /// The shape that a JSON value describes.
-    pub fn parse(json: &Value) -> Result<Self, BadTemplate> {
+    pub fn parse(json: &Value) -> Result<Self, InvalidTemplate> {
         Ok(match json {
-            Value::String(text) => Self::Text(Template::parse(text)?),
+            Value::String(text) => Self::Text(TextTemplate::parse(text)?),
             Value::Array(values) => {
                 Self::List(values.iter().map(Self::parse).collect::<Result<_, _>>()?)
             }
@@ -212,14 +217,14 @@ impl Shape {
                 let fields = fields
                     .iter()
                     .map(|(name, value)| Ok((name.clone(), Self::parse(value)?)));
-                Self::Object(fields.collect::<Result<_, BadTemplate>>()?)
+                Self::Object(fields.collect::<Result<_, InvalidTemplate>>()?)
             }
             other => Self::Fixed(other.clone()),
         })
     }
 
     /// The payload of a row.
-    pub fn fill(&self, row: &Row) -> Result<Value, UnknownColumn> {
+    pub fn fill(&self, row: &QueryRow) -> Result<Value, UnknownColumn> {
         Ok(match self {
             Self::Row => row.object(),
             Self::Fixed(value) => value.clone(),
@@ -239,6 +244,7 @@ impl Shape {
 
     /// Refuses columns that a query has not.
     pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
-        self.fill(&Row::new(columns.into(), Vec::new())).map(drop)
+        self.fill(&QueryRow::new(columns.into(), Vec::new()))
+            .map(drop)
     }
 }

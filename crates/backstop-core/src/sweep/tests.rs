@@ -8,36 +8,36 @@ fn key(text: &str) -> UniqueKey {
     UniqueKey::new(text).expect("a key")
 }
 
-fn held(state: Option<State>) -> Known {
-    Known {
-        holder: Some(KeyHolder {
+fn held(state: Option<JobState>) -> FindingFacts {
+    FindingFacts {
+        holder: Some(UniqueKeyHolder {
             job: JobId::named("holder"),
             state,
         }),
-        ..Known::default()
+        ..FindingFacts::default()
     }
 }
 
-fn check(known: Known, expected: Fate) {
+fn check(known: FindingFacts, expected: FindingDecision) {
     assert_eq!(judge([(&key("k"), known)], 3), [expected], "{known:?}");
 }
 
 #[test]
 fn a_row_whose_job_is_queued_running_or_waiting_is_alive() {
     for state in [
-        State::Scheduled,
-        State::Ready,
-        State::Running,
-        State::Retrying,
+        JobState::Scheduled,
+        JobState::Ready,
+        JobState::Running,
+        JobState::Retrying,
     ] {
-        check(held(Some(state)), Fate::Alive);
+        check(held(Some(state)), FindingDecision::Alive);
         check(
-            Known {
+            FindingFacts {
                 is_dead: true,
                 recovered: 9,
                 ..held(Some(state))
             },
-            Fate::Alive,
+            FindingDecision::Alive,
         );
     }
 }
@@ -45,27 +45,27 @@ fn a_row_whose_job_is_queued_running_or_waiting_is_alive() {
 #[test]
 fn a_row_whose_job_is_dead_is_not_recovered() {
     check(
-        Known {
+        FindingFacts {
             is_dead: true,
-            ..Known::default()
+            ..FindingFacts::default()
         },
-        Fate::Dead,
+        FindingDecision::Dead,
     );
     check(
-        Known {
+        FindingFacts {
             is_dead: true,
             recovered: 9,
-            ..Known::default()
+            ..FindingFacts::default()
         },
-        Fate::Dead,
+        FindingDecision::Dead,
     );
-    check(held(Some(State::Dead)), Fate::Dead);
+    check(held(Some(JobState::Dead)), FindingDecision::Dead);
 }
 
 #[test]
 fn a_key_that_outlasts_its_job_keeps_its_row_from_being_done_twice() {
-    for state in [Some(State::Done), Some(State::Cancelled), None] {
-        check(held(state), Fate::Spent);
+    for state in [Some(JobState::Done), Some(JobState::Cancelled), None] {
+        check(held(state), FindingDecision::Spent);
     }
 }
 
@@ -73,30 +73,30 @@ fn a_key_that_outlasts_its_job_keeps_its_row_from_being_done_twice() {
 fn a_lost_row_is_recovered_until_that_is_in_vain() {
     for recovered in 0..3 {
         check(
-            Known {
+            FindingFacts {
                 recovered,
-                ..Known::default()
+                ..FindingFacts::default()
             },
-            Fate::Recover,
+            FindingDecision::Recover,
         );
     }
     check(
-        Known {
+        FindingFacts {
             recovered: 3,
-            ..Known::default()
+            ..FindingFacts::default()
         },
-        Fate::GiveUp,
+        FindingDecision::GiveUp,
     );
 }
 
 #[test]
 fn rows_with_one_key_get_one_job() {
     let (a, b) = (key("a"), key("b"));
-    let alive = held(Some(State::Ready));
+    let alive = held(Some(JobState::Ready));
     let judged = judge(
         [
-            (&a, Known::default()),
-            (&a, Known::default()),
+            (&a, FindingFacts::default()),
+            (&a, FindingFacts::default()),
             (&b, alive),
             (&b, alive),
         ],
@@ -104,16 +104,21 @@ fn rows_with_one_key_get_one_job() {
     );
     assert_eq!(
         judged,
-        [Fate::Recover, Fate::Repeated, Fate::Alive, Fate::Alive]
+        [
+            FindingDecision::Recover,
+            FindingDecision::Repeated,
+            FindingDecision::Alive,
+            FindingDecision::Alive
+        ]
     );
 }
 
-fn row() -> Row {
+fn row() -> QueryRow {
     let columns: Vec<String> = ["id", "name", "amount", "gone", "Big"]
         .map(str::to_owned)
         .to_vec();
     let big = decimal("123456789012345678901234567890");
-    Row::new(
+    QueryRow::new(
         columns.into(),
         vec![
             json!(7),
@@ -126,7 +131,7 @@ fn row() -> Row {
 }
 
 fn fill(json: &Value) -> Value {
-    Shape::parse(json)
+    PayloadTemplate::parse(json)
         .expect("a shape")
         .fill(&row())
         .expect("its columns are there")
@@ -147,7 +152,7 @@ fn a_column_alone_keeps_its_type_and_between_text_it_is_text() {
     );
     assert_eq!(fill(&json!("{gone}-{id}")), json!("-7"));
     assert_eq!(
-        Shape::Row.fill(&row()).expect("the row")["name"],
+        PayloadTemplate::Row.fill(&row()).expect("the row")["name"],
         "O'Brien {id}"
     );
 }
@@ -162,14 +167,14 @@ fn braces_are_written_twice() {
         ("{ }", "without a column"),
         ("{a{b}}", "without its }"),
     ] {
-        let refused = Template::parse(text).expect_err(text).to_string();
+        let refused = TextTemplate::parse(text).expect_err(text).to_string();
         assert!(refused.contains(expected), "{refused}");
     }
 }
 
 #[test]
 fn an_unknown_column_is_named_with_those_there_are() {
-    let template = Template::parse("k:{nonsense}").expect("a template");
+    let template = TextTemplate::parse("k:{nonsense}").expect("a template");
     let refused = template
         .check(row().columns())
         .expect_err("no such column")
@@ -178,20 +183,23 @@ fn an_unknown_column_is_named_with_those_there_are() {
         "there is no column `nonsense` in the query; it has `id`, `name`, `amount`, `gone`, `Big`";
     assert_eq!(refused, expected);
     assert!(
-        Shape::parse(&json!({"a": ["{x}"]}))
+        PayloadTemplate::parse(&json!({"a": ["{x}"]}))
             .expect("a shape")
             .check(row().columns())
             .is_err()
     );
-    assert!(Shape::Row.check(row().columns()).is_ok());
+    assert!(PayloadTemplate::Row.check(row().columns()).is_ok());
 }
 
 #[test]
 fn a_key_is_never_made_of_null() {
-    let template = Template::parse("k:{gone}").expect("a template");
-    assert_eq!(template.fill(&row()), Err(BadRow::Null("gone".to_owned())));
+    let template = TextTemplate::parse("k:{gone}").expect("a template");
     assert_eq!(
-        Template::parse("{id}:{name}")
+        template.fill(&row()),
+        Err(InvalidRow::Null("gone".to_owned()))
+    );
+    assert_eq!(
+        TextTemplate::parse("{id}:{name}")
             .expect("a template")
             .fill(&row()),
         Ok("7:O'Brien {id}".to_owned())
@@ -200,8 +208,11 @@ fn a_key_is_never_made_of_null() {
 
 #[test]
 fn a_key_tells_whether_it_came_of_a_template() {
-    let fits =
-        |template: &str, text: &str| Template::parse(template).expect("a template").fits(text);
+    let fits = |template: &str, text: &str| {
+        TextTemplate::parse(template)
+            .expect("a template")
+            .fits(text)
+    };
     for (template, text, expected) in [
         ("content_change:{id}", "content_change:7", true),
         ("content_change:{id}", "content_changes:7", false),
@@ -222,7 +233,7 @@ fn a_key_tells_whether_it_came_of_a_template() {
 fn a_row_is_known_by_its_id_or_its_first_column() {
     let named = |names: &[&str]| {
         let columns: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        Row::new(columns.into(), vec![json!("first"), json!("second")]).id()
+        QueryRow::new(columns.into(), vec![json!("first"), json!("second")]).id()
     };
     assert_eq!(named(&["a", "id"]), json!("second"));
     assert_eq!(named(&["a", "ID"]), json!("second"));
@@ -249,7 +260,7 @@ fn a_decimal_is_a_number_where_nothing_is_lost() {
     }
 }
 
-fn bind(query: &str, dialect: Dialect) -> String {
+fn bind(query: &str, dialect: SqlDialect) -> String {
     BoundQuery::new(query, dialect).expect(query).sql
 }
 
@@ -257,19 +268,19 @@ fn bind(query: &str, dialect: Dialect) -> String {
 fn the_cutoff_becomes_a_parameter_of_its_database() {
     let query = "SELECT id FROM t WHERE a <= :cutoff AND b<:cutoff;\n";
     assert_eq!(
-        bind(query, Dialect::Sqlite),
+        bind(query, SqlDialect::Sqlite),
         "SELECT id FROM t WHERE a <= ?1 AND b<?1\n"
     );
     assert_eq!(
-        bind(query, Dialect::Postgres),
+        bind(query, SqlDialect::Postgres),
         "SELECT id FROM t WHERE a <= $1 AND b<$1\n"
     );
     assert_eq!(
-        bind(query, Dialect::Mysql),
+        bind(query, SqlDialect::Mysql),
         "SELECT id FROM t WHERE a <= ? AND b<?\n"
     );
     assert_eq!(
-        BoundQuery::new(query, Dialect::Mysql)
+        BoundQuery::new(query, SqlDialect::Mysql)
             .expect("a query")
             .cutoffs,
         2
@@ -278,7 +289,7 @@ fn the_cutoff_becomes_a_parameter_of_its_database() {
 
 #[test]
 fn strings_names_and_comments_are_left_alone() {
-    let all = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql];
+    let all = [SqlDialect::Sqlite, SqlDialect::Postgres, SqlDialect::Mysql];
     for text in [
         "':cutoff'",
         "'it''s :cutoff'",
@@ -298,16 +309,16 @@ fn strings_names_and_comments_are_left_alone() {
         }
     }
     for (text, dialect) in [
-        ("`:cutoff`", Dialect::Mysql),
-        ("`:cutoff`", Dialect::Sqlite),
-        ("[:cutoff]", Dialect::Sqlite),
-        ("'a\\' :cutoff'", Dialect::Mysql),
-        ("\"a\\\" :cutoff\"", Dialect::Mysql),
-        ("# :cutoff\n", Dialect::Mysql),
-        ("E'a\\' :cutoff'", Dialect::Postgres),
-        ("$$ :cutoff ; $$", Dialect::Postgres),
-        ("$a$ :cutoff $$ $a$", Dialect::Postgres),
-        ("/* /* :cutoff */ :cutoff */", Dialect::Postgres),
+        ("`:cutoff`", SqlDialect::Mysql),
+        ("`:cutoff`", SqlDialect::Sqlite),
+        ("[:cutoff]", SqlDialect::Sqlite),
+        ("'a\\' :cutoff'", SqlDialect::Mysql),
+        ("\"a\\\" :cutoff\"", SqlDialect::Mysql),
+        ("# :cutoff\n", SqlDialect::Mysql),
+        ("E'a\\' :cutoff'", SqlDialect::Postgres),
+        ("$$ :cutoff ; $$", SqlDialect::Postgres),
+        ("$a$ :cutoff $$ $a$", SqlDialect::Postgres),
+        ("/* /* :cutoff */ :cutoff */", SqlDialect::Postgres),
     ] {
         let marker = BoundQuery::new(":cutoff", dialect).expect("a query").sql;
         assert_eq!(
@@ -316,31 +327,32 @@ fn strings_names_and_comments_are_left_alone() {
         );
     }
     assert_eq!(
-        bind("a[1:2] ':' :cutoff", Dialect::Postgres),
+        bind("a[1:2] ':' :cutoff", SqlDialect::Postgres),
         "a[1:2] ':' $1"
     );
-    assert_eq!(bind("5--1 :cutoff", Dialect::Mysql), "5--1 ?");
-    assert_eq!(bind("'a\\' :cutoff", Dialect::Postgres), "'a\\' $1");
+    assert_eq!(bind("5--1 :cutoff", SqlDialect::Mysql), "5--1 ?");
+    assert_eq!(bind("'a\\' :cutoff", SqlDialect::Postgres), "'a\\' $1");
 }
 
 #[test]
 fn a_query_is_one_statement_with_a_cutoff() {
-    for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+    for dialect in [SqlDialect::Sqlite, SqlDialect::Postgres, SqlDialect::Mysql] {
         assert_eq!(
             BoundQuery::new("SELECT 1", dialect),
-            Err(BadQuery::NoCutoff)
+            Err(InvalidQuery::NoCutoff)
         );
         assert_eq!(
             BoundQuery::new("SELECT ':cutoff'", dialect),
-            Err(BadQuery::NoCutoff)
+            Err(InvalidQuery::NoCutoff)
         );
         assert_eq!(
             BoundQuery::new("SELECT :cutoff; DROP TABLE t", dialect),
-            Err(BadQuery::Several)
+            Err(InvalidQuery::Several)
         );
         assert!(BoundQuery::new("SELECT :cutoff ; -- the end\n ;", dialect).is_ok());
     }
-    let wrapped = BoundQuery::new("SELECT :cutoff -- the end", Dialect::Postgres).expect("a query");
+    let wrapped =
+        BoundQuery::new("SELECT :cutoff -- the end", SqlDialect::Postgres).expect("a query");
     assert_eq!(
         wrapped.as_json_rows(5),
         "SELECT row_to_json(q)::text FROM (\nSELECT $1 -- the end\n) AS q LIMIT 5"
@@ -350,24 +362,24 @@ fn a_query_is_one_statement_with_a_cutoff() {
 proptest! {
     #[test]
     fn any_text_is_taken_apart_without_harm(text in "\\PC*", which in 0..3_usize) {
-        let dialect = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql][which];
+        let dialect = [SqlDialect::Sqlite, SqlDialect::Postgres, SqlDialect::Mysql][which];
         let _ = BoundQuery::new(&text, dialect);
-        let _ = Template::parse(&text).map(|template| template.fits(&text));
+        let _ = TextTemplate::parse(&text).map(|template| template.fits(&text));
     }
 
     #[test]
     fn a_filled_key_fits_its_template(values in proptest::collection::vec("[a-z:]{0,5}", 2)) {
-        let template = Template::parse("a:{x}:b:{y}").expect("a template");
+        let template = TextTemplate::parse("a:{x}:b:{y}").expect("a template");
         let columns: Vec<String> = vec!["x".to_owned(), "y".to_owned()];
-        let row = Row::new(columns.into(), values.into_iter().map(Value::from).collect());
+        let row = QueryRow::new(columns.into(), values.into_iter().map(Value::from).collect());
         prop_assert!(template.fits(&template.fill(&row).expect("a key")));
     }
 }
 
 const BEGAN: Time = Time::from_millis(1_000_000_000);
 
-fn turn(ended: bool) -> Turn {
-    Turn {
+fn turn(ended: bool) -> SweepTurn {
+    SweepTurn {
         began: BEGAN,
         until: BEGAN.after(Span::minutes(10)),
         runner: "one".to_owned(),
@@ -375,8 +387,8 @@ fn turn(ended: bool) -> Turn {
     }
 }
 
-fn check_turn(standing: Option<&Turn>, after: Span, may: bool) {
-    let begun = Turn::begin(
+fn check_turn(standing: Option<&SweepTurn>, after: Span, may: bool) {
+    let begun = SweepTurn::begin(
         standing,
         "two",
         Span::minutes(30),
@@ -397,8 +409,8 @@ fn one_run_a_period_whoever_runs_it() {
 fn a_runner_that_died_is_followed_when_its_time_is_over() {
     check_turn(Some(&turn(false)), Span::minutes(9), false);
     check_turn(Some(&turn(false)), Span::minutes(10), true);
-    let taken =
-        Turn::begin(Some(&turn(false)), "two", Span::ZERO, Span::ZERO, BEGAN).expect_err("it runs");
+    let taken = SweepTurn::begin(Some(&turn(false)), "two", Span::ZERO, Span::ZERO, BEGAN)
+        .expect_err("it runs");
     assert_eq!(
         (taken.runner.as_str(), taken.again),
         ("one", BEGAN.after(Span::minutes(10)))
@@ -409,11 +421,11 @@ fn a_runner_that_died_is_followed_when_its_time_is_over() {
 fn a_clock_that_was_set_back_stops_no_sweep() {
     let before = |minutes| BEGAN.before(Span::minutes(minutes));
     assert_eq!(
-        Turn::next(Some(&turn(true)), Span::minutes(30), before(2)),
+        SweepTurn::next(Some(&turn(true)), Span::minutes(30), before(2)),
         before(2)
     );
     assert!(
-        Turn::next(Some(&turn(false)), Span::minutes(30), before(1)) > before(1),
+        SweepTurn::next(Some(&turn(false)), Span::minutes(30), before(1)) > before(1),
         "clocks differ a little"
     );
 }
@@ -435,7 +447,7 @@ fn a_query_that_begins_like_no_select_is_refused() {
         "VALUES (1)",
         "TABLE a",
     ] {
-        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+        for dialect in [SqlDialect::Sqlite, SqlDialect::Postgres, SqlDialect::Mysql] {
             assert_eq!(BoundQuery::check_reads(query, dialect), Ok(()), "{query}");
         }
     }
@@ -448,8 +460,8 @@ fn a_query_that_begins_like_no_select_is_refused() {
         "; SELECT 1",
     ] {
         assert_eq!(
-            BoundQuery::check_reads(query, Dialect::Postgres),
-            Err(BadQuery::NotASelect),
+            BoundQuery::check_reads(query, SqlDialect::Postgres),
+            Err(InvalidQuery::NotASelect),
             "{query}"
         );
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run of a sweep: the last one that began.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Turn {
+pub struct SweepTurn {
     /// When it began.
     pub began: Time,
     /// When its runner is taken for dead, unless it has ended.
@@ -26,7 +26,7 @@ pub struct Turn {
 /// Somebody else runs the sweep, or did.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{runner} has run it since {began}; look again at {again}")]
-pub struct TurnTaken {
+pub struct SweepBusyError {
     /// Who.
     pub runner: String,
     /// Since when.
@@ -35,10 +35,10 @@ pub struct TurnTaken {
     pub again: Time,
 }
 
-impl Turn {
+impl SweepTurn {
     /// When the next run may begin. `every` is the period, nothing to begin by hand.
-    pub fn next(standing: Option<&Self>, every: Span, now: Time) -> Time {
-        match standing {
+    pub fn next(current: Option<&Self>, every: Span, now: Time) -> Time {
+        match current {
             None => now,
             Some(turn) if turn.began.is_ahead_of(now) => now,
             Some(turn) if turn.ended => turn.began.after(every),
@@ -48,15 +48,15 @@ impl Turn {
 
     /// The turn of whoever begins now, if they may.
     pub fn begin(
-        standing: Option<&Self>,
+        current: Option<&Self>,
         runner: &str,
         every: Span,
         lasting: Span,
         now: Time,
-    ) -> Result<Self, TurnTaken> {
-        let again = Self::next(standing, every, now);
-        match standing {
-            Some(turn) if again > now => Err(TurnTaken {
+    ) -> Result<Self, SweepBusyError> {
+        let again = Self::next(current, every, now);
+        match current {
+            Some(turn) if again > now => Err(SweepBusyError {
                 runner: turn.runner.clone(),
                 began: turn.began,
                 again,

@@ -1,11 +1,11 @@
 //! The due rows of a table as bounds: what [`Rules::judge`] says of one row, said of all of them.
 
-use super::{OpenRow, Rules, Strategy, has_ticked};
+use super::{OpenRow, TableRules, TableStrategy, has_ticked};
 use crate::time::{Span, Time};
 
 /// Which open rows are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Criteria {
+pub struct DueCriteria {
     /// Not inserted before this.
     pub inserted_from: Time,
     /// And this.
@@ -19,17 +19,17 @@ pub enum DueRows {
     /// due as well.
     ByFailures {
         /// The groups, by their failures.
-        groups: Vec<Group>,
+        groups: Vec<FailureGroup>,
         /// Rows with so many failures, or more, are not due at all.
         max_failures: Option<u32>,
     },
     /// Inserted in one of these windows, which do not touch.
-    ByAge(Vec<Window>),
+    ByAge(Vec<InsertWindow>),
 }
 
 /// Rows with the same wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct FailureGroup {
     /// With so many failures.
     pub failures: u32,
     /// Or with more.
@@ -40,50 +40,56 @@ pub struct Group {
 
 /// A stretch of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
+pub struct InsertWindow {
     /// From this on.
     pub from: Time,
     /// And before this; `None` for no end.
     pub before: Option<Time>,
 }
 
-impl Rules {
+impl TableRules {
     /// The bounds of what is due now.
-    pub fn criteria(&self, last_pass: Option<Time>, now: Time) -> Criteria {
+    pub fn criteria(&self, last_pass: Option<Time>, now: Time) -> DueCriteria {
         let inserted_from = now.before(self.max_age);
         let due = match &self.strategy {
-            Strategy::ByAge(_) => DueRows::ByAge(self.windows(last_pass, now, inserted_from)),
-            Strategy::ByFailures {
+            TableStrategy::ByAge(_) => DueRows::ByAge(self.windows(last_pass, now, inserted_from)),
+            TableStrategy::ByFailures {
                 waits,
                 max_failures,
             } => {
                 let last = waits.len();
-                let group = |(before, wait): (usize, &Span)| Group {
+                let group = |(before, wait): (usize, &Span)| FailureGroup {
                     failures: u32::try_from(before + 1).unwrap_or(u32::MAX),
                     or_more: before + 1 == last,
                     last_failure_until: now.before(*wait),
                 };
                 let groups = waits.iter().enumerate().map(group);
-                let is_tried = |group: &Group| max_failures.is_none_or(|max| group.failures < max);
+                let is_tried =
+                    |group: &FailureGroup| max_failures.is_none_or(|max| group.failures < max);
                 DueRows::ByFailures {
                     groups: groups.filter(is_tried).collect(),
                     max_failures: *max_failures,
                 }
             }
         };
-        Criteria { inserted_from, due }
+        DueCriteria { inserted_from, due }
     }
 
     /// When rows were inserted whose band has ticked; what is next to each other is one window.
-    fn windows(&self, last_pass: Option<Time>, now: Time, inserted_from: Time) -> Vec<Window> {
-        let mut windows: Vec<Window> = Vec::new();
+    fn windows(
+        &self,
+        last_pass: Option<Time>,
+        now: Time,
+        inserted_from: Time,
+    ) -> Vec<InsertWindow> {
+        let mut windows: Vec<InsertWindow> = Vec::new();
         let mut before = None;
         for band in self.bands() {
             let from = now.before(band.until).max(inserted_from);
             if before.is_none_or(|before| from < before) && has_ticked(*band, last_pass, now) {
                 match windows.last_mut() {
                     Some(window) if Some(window.from) == before => window.from = from,
-                    _ => windows.push(Window { from, before }),
+                    _ => windows.push(InsertWindow { from, before }),
                 }
             }
             before = Some(from);
@@ -92,7 +98,7 @@ impl Rules {
     }
 }
 
-impl Criteria {
+impl DueCriteria {
     /// The same for rows that were inserted no later than one of these times, and no earlier than
     /// the other. By failures nothing changes.
     #[must_use]
@@ -126,13 +132,13 @@ impl Criteria {
     }
 }
 
-impl Window {
+impl InsertWindow {
     fn admits(&self, inserted: Time) -> bool {
         inserted >= self.from && self.before.is_none_or(|before| inserted < before)
     }
 }
 
-impl Group {
+impl FailureGroup {
     fn admits(&self, row: OpenRow) -> bool {
         let is_in = if self.or_more {
             row.failures >= self.failures

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 /// How a column says when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum DateForm {
     /// In the database's own type, with so many digits of a second.
     Native {
         /// From 0 to 6.
         digits: u8,
     },
     /// As text.
-    Text(TextForm),
+    Text(TextDateForm),
     /// In whole seconds since 1970.
     Seconds,
     /// In whole milliseconds since 1970.
@@ -35,22 +35,22 @@ pub enum Form {
 
 /// How text says when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TextForm {
+pub struct TextDateForm {
     /// Between date and time: a space or a T.
     pub separator: char,
     /// Digits of a second, from 0 to 6.
     pub digits: u8,
     /// What stands at the end.
-    pub zone: Zone,
+    pub zone: TextZone,
     /// Whether all values seen were in UTC and of one form: texts then sort as times do.
     pub is_uniform: bool,
 }
 
 /// How text says that it is in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Zone {
+pub enum TextZone {
     /// Not at all.
-    Unsaid,
+    Missing,
     /// `Z`.
     Letter,
     /// `+00:00`.
@@ -60,7 +60,7 @@ pub enum Zone {
 /// What somebody said about a table's dates, instead of letting them be looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Said {
+pub enum DateFormat {
     /// `2026-03-01 12:00:00`, in UTC.
     Text,
     /// `2026-03-01T12:00:00Z`.
@@ -75,7 +75,7 @@ pub enum Said {
 
 /// A date as a column holds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Written {
+pub enum DateValue {
     /// A number.
     Number(i64),
     /// Text; also what a native type is given as.
@@ -89,28 +89,28 @@ const MICROS_FROM: i64 = 100_000_000_000_000;
 /// Characters of a date and time to the second.
 const TO_THE_SECOND: usize = 19;
 
-impl TextForm {
+impl TextDateForm {
     /// `2026-03-01 12:00:00`.
     pub const PLAIN: Self = Self {
         separator: ' ',
         digits: 0,
-        zone: Zone::Unsaid,
+        zone: TextZone::Missing,
         is_uniform: true,
     };
     /// `2026-03-01T12:00:00Z`.
     pub const RFC3339: Self = Self {
         separator: 'T',
         digits: 0,
-        zone: Zone::Letter,
+        zone: TextZone::Letter,
         is_uniform: true,
     };
 
     /// The time as this form has it; a part of a second that it has no digits for is cut off.
     pub fn write(&self, time: Time) -> String {
         let zone = match self.zone {
-            Zone::Unsaid => "",
-            Zone::Letter => "Z",
-            Zone::Offset => "+00:00",
+            TextZone::Missing => "",
+            TextZone::Letter => "Z",
+            TextZone::Offset => "+00:00",
         };
         format!("{}{zone}", self.with_digits(time, self.digits))
     }
@@ -129,7 +129,7 @@ impl TextForm {
     /// as many.
     fn sorts_with(self, other: Self) -> bool {
         let is_alike = (self.separator, self.zone) == (other.separator, other.zone);
-        let has_as_many = self.zone == Zone::Unsaid || self.digits == other.digits;
+        let has_as_many = self.zone == TextZone::Missing || self.digits == other.digits;
         self.is_uniform && other.is_uniform && is_alike && has_as_many
     }
 
@@ -149,15 +149,15 @@ impl TextForm {
     }
 }
 
-impl Form {
+impl DateForm {
     /// The form that was said.
-    pub const fn said(said: Said) -> Self {
-        match said {
-            Said::Text => Self::Text(TextForm::PLAIN),
-            Said::Rfc3339 => Self::Text(TextForm::RFC3339),
-            Said::Seconds => Self::Seconds,
-            Said::Millis => Self::Millis,
-            Said::Micros => Self::Micros,
+    pub const fn declared_format(declared_format: DateFormat) -> Self {
+        match declared_format {
+            DateFormat::Text => Self::Text(TextDateForm::PLAIN),
+            DateFormat::Rfc3339 => Self::Text(TextDateForm::RFC3339),
+            DateFormat::Seconds => Self::Seconds,
+            DateFormat::Millis => Self::Millis,
+            DateFormat::Micros => Self::Micros,
         }
     }
 
@@ -177,11 +177,11 @@ impl Form {
     /// The form of these texts: that of the first, if all that can be read agree with it in what
     /// makes them sort.
     pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Self> {
-        let mut found: Option<TextForm> = None;
+        let mut found: Option<TextDateForm> = None;
         for (_, form) in texts.into_iter().filter_map(read_text) {
             found = Some(match found {
                 None => form,
-                Some(first) => TextForm {
+                Some(first) => TextDateForm {
                     is_uniform: first.sorts_with(form),
                     digits: first.digits.max(form.digits),
                     ..first
@@ -192,17 +192,17 @@ impl Form {
     }
 
     /// The time as a column of this form holds it; cut off, not rounded, where it is finer.
-    pub fn write(&self, time: Time) -> Written {
+    pub fn write(&self, time: Time) -> DateValue {
         match self {
-            Self::Native { digits } => Written::Text(
-                TextForm {
+            Self::Native { digits } => DateValue::Text(
+                TextDateForm {
                     digits: *digits,
-                    ..TextForm::PLAIN
+                    ..TextDateForm::PLAIN
                 }
                 .write(time),
             ),
-            Self::Text(form) => Written::Text(form.write(time)),
-            Self::Seconds | Self::Millis | Self::Micros => Written::Number(self.floor(time)),
+            Self::Text(form) => DateValue::Text(form.write(time)),
+            Self::Seconds | Self::Millis | Self::Micros => DateValue::Number(self.floor(time)),
         }
     }
 
@@ -267,7 +267,7 @@ pub fn canonical(time: Time) -> String {
 
 /// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the
 /// head of this file does not describe.
-pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
+pub fn read_text(text: &str) -> Option<(Time, TextDateForm)> {
     let day = text
         .get(..DAY.len())
         .filter(|day| is_like(day, DAY) && !day.starts_with("0000"))?;
@@ -275,9 +275,9 @@ pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
         let midnight = format!("{day}T00:00:00Z").parse().ok()?;
         return Some((
             midnight,
-            TextForm {
+            TextDateForm {
                 is_uniform: false,
-                ..TextForm::PLAIN
+                ..TextDateForm::PLAIN
             },
         ));
     };
@@ -296,7 +296,7 @@ pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
     let time = Time::from_micros(second.as_micros() + part_micros - offset_micros);
     Some((
         time,
-        TextForm {
+        TextDateForm {
             separator,
             digits,
             zone,
@@ -339,10 +339,10 @@ fn read_part(text: &str) -> Option<(u8, i64, &str)> {
 }
 
 /// What a zone says, and how far east of UTC it is, in microseconds.
-fn read_zone(text: &str) -> Option<(Zone, i64)> {
+fn read_zone(text: &str) -> Option<(TextZone, i64)> {
     let sign = match text.bytes().next() {
-        None => return Some((Zone::Unsaid, 0)),
-        Some(b'Z') if text.len() == 1 => return Some((Zone::Letter, 0)),
+        None => return Some((TextZone::Missing, 0)),
+        Some(b'Z') if text.len() == 1 => return Some((TextZone::Letter, 0)),
         Some(b'+') => 1,
         Some(b'-') => -1,
         Some(_) => return None,
@@ -358,7 +358,7 @@ fn read_zone(text: &str) -> Option<(Zone, i64)> {
     let minutes: i64 = away
         .get(3..)
         .map_or(Some(0), |minutes| minutes.parse().ok())?;
-    Some((Zone::Offset, sign * (hours * 60 + minutes) * 60_000_000))
+    Some((TextZone::Offset, sign * (hours * 60 + minutes) * 60_000_000))
 }
 
 #[cfg(test)]
@@ -390,16 +390,16 @@ mod tests {
         let (time, form) = read_text("2026-03-01T14:00:00+02:00").expect("a time");
         assert_eq!(time, at("2026-03-01T12:00:00Z"));
         assert!(!form.is_uniform);
-        let mixed = Form::of_texts(["2026-03-01 12:00:00", "2026-03-01T12:00:00Z"]);
+        let mixed = DateForm::of_texts(["2026-03-01 12:00:00", "2026-03-01T12:00:00Z"]);
         assert!(matches!(
             mixed,
-            Some(Form::Text(TextForm {
+            Some(DateForm::Text(TextDateForm {
                 is_uniform: false,
                 separator: ' ',
                 ..
             }))
         ));
-        let sorts = |texts: [&str; 2]| matches!(Form::of_texts(texts), Some(Form::Text(form)) if form.is_uniform);
+        let sorts = |texts: [&str; 2]| matches!(DateForm::of_texts(texts), Some(DateForm::Text(form)) if form.is_uniform);
         assert!(
             sorts(["2026-03-01 12:00:00", "2026-03-01 12:00:00.5"]),
             "what is shorter comes first"
@@ -468,19 +468,22 @@ mod tests {
     #[test]
     fn numbers_are_told_apart_by_their_size() {
         let now = at("2026-03-01T12:00:00Z").as_micros();
-        assert_eq!(Form::of_numbers([0, now / 1_000_000]), Some(Form::Seconds));
-        assert_eq!(Form::of_numbers([now / 1_000]), Some(Form::Millis));
-        assert_eq!(Form::of_numbers([now]), Some(Form::Micros));
-        assert_eq!(Form::of_numbers([]), None);
+        assert_eq!(
+            DateForm::of_numbers([0, now / 1_000_000]),
+            Some(DateForm::Seconds)
+        );
+        assert_eq!(DateForm::of_numbers([now / 1_000]), Some(DateForm::Millis));
+        assert_eq!(DateForm::of_numbers([now]), Some(DateForm::Micros));
+        assert_eq!(DateForm::of_numbers([]), None);
         let [seconds, millis] = [now / 1_000_000, now / 1_000];
         assert_eq!(
-            Form::of_numbers([seconds, i64::MAX, seconds]),
-            Some(Form::Seconds),
+            DateForm::of_numbers([seconds, i64::MAX, seconds]),
+            Some(DateForm::Seconds),
             "one is for ever"
         );
         assert_eq!(
-            Form::of_numbers([millis, 1, millis, seconds, millis]),
-            Some(Form::Millis)
+            DateForm::of_numbers([millis, 1, millis, seconds, millis]),
+            Some(DateForm::Millis)
         );
     }
 
@@ -488,15 +491,18 @@ mod tests {
     fn bounds_between_two_numbers_are_the_next_ones() {
         let half = Time::from_millis(1_500);
         assert_eq!(
-            (Form::Seconds.floor(half), Form::Seconds.ceil(half)),
+            (DateForm::Seconds.floor(half), DateForm::Seconds.ceil(half)),
             (1, 2)
         );
         let whole = Time::from_millis(2_000);
         assert_eq!(
-            (Form::Seconds.floor(whole), Form::Seconds.ceil(whole)),
+            (
+                DateForm::Seconds.floor(whole),
+                DateForm::Seconds.ceil(whole)
+            ),
             (2, 2)
         );
-        assert_eq!(Form::Seconds.floor(Time::from_millis(-500)), -1);
+        assert_eq!(DateForm::Seconds.floor(Time::from_millis(-500)), -1);
     }
 
     #[test]

@@ -9,14 +9,14 @@ fn policy(json: &str) -> RetryPolicy {
     RetryPolicy::from_json(json.as_bytes()).expect(json)
 }
 
-fn fibonacci() -> Rules {
+fn fibonacci() -> TableRules {
     let policy =
         policy(r#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#);
-    Rules::new(&policy, Some(Span::days(30))).expect("rules")
+    TableRules::new(&policy, Some(Span::days(30))).expect("rules")
 }
 
-fn progressive() -> Rules {
-    Rules::new(&policy(r#"{"kind":"progressive"}"#), None).expect("rules")
+fn progressive() -> TableRules {
+    TableRules::new(&policy(r#"{"kind":"progressive"}"#), None).expect("rules")
 }
 
 fn minutes(minutes: i64) -> Time {
@@ -31,8 +31,8 @@ fn failed_row(failures: u32, last_failure: Time) -> OpenRow {
     }
 }
 
-fn is_due(rules: &Rules, row: OpenRow, last_pass: Option<Time>, now: Time) -> bool {
-    rules.judge(row, last_pass, now) == Fate::Due
+fn is_due(rules: &TableRules, row: OpenRow, last_pass: Option<Time>, now: Time) -> bool {
+    rules.judge(row, last_pass, now) == RowDecision::Due
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_row_that_always_fails_is_tried_522_times_in_360_days() {
     assert_eq!(tries, 522);
     assert_eq!(
         rules.judge(row, last_pass, minutes(360 * 24 * 60 + 1)),
-        Fate::Expired
+        RowDecision::Expired
     );
 }
 
@@ -103,7 +103,7 @@ fn a_failure_in_the_future_counts_as_one_now() {
     let row = failed_row(6, minutes(60));
     assert_eq!(
         rules.judge(row, None, minutes(10)),
-        Fate::Waits(minutes(18))
+        RowDecision::Waits(minutes(18))
     );
 }
 
@@ -127,12 +127,12 @@ fn the_oldest_row_that_is_young_enough_is_tried() {
     };
     assert!(is_due(&rules, row, None, START.after(Span::days(30))));
     let later = START.after(Span::days(30)).after(Span::micros(1));
-    assert_eq!(rules.judge(row, None, later), Fate::Expired);
+    assert_eq!(rules.judge(row, None, later), RowDecision::Expired);
 }
 
 #[test]
 fn used_up_attempts_expire_a_row() {
-    let rules = Rules::new(
+    let rules = TableRules::new(
         &policy(r#"{"kind":"constant","every":"1m","max_attempts":3}"#),
         None,
     )
@@ -140,7 +140,7 @@ fn used_up_attempts_expire_a_row() {
     assert!(is_due(&rules, failed_row(2, START), None, minutes(1)));
     assert_eq!(
         rules.judge(failed_row(3, START), None, minutes(1)),
-        Fate::Expired
+        RowDecision::Expired
     );
 }
 
@@ -171,7 +171,7 @@ fn a_band_fires_at_its_ticks_and_once_after_a_downtime() {
     );
     assert_eq!(
         rules.judge(row, Some(minutes(0)), minutes(59)),
-        Fate::Waits(minutes(60))
+        RowDecision::Waits(minutes(60))
     );
 }
 
@@ -208,12 +208,18 @@ fn equality_of_age_stays_in_the_younger_band() {
 #[test]
 fn what_a_query_cannot_ask_is_refused() {
     let custom = RetryPolicy::custom(|_, _, _| None);
-    assert_eq!(Rules::new(&custom, None), Err(BadRules::Custom));
-    let aged = policy(r#"{"kind":"constant","every":"1m","max_age":"1d"}"#);
-    assert_eq!(Rules::new(&aged, None), Err(BadRules::AgeInStrategy));
     assert_eq!(
-        Rules::new(&policy(r#"{"kind":"progressive"}"#), Some(Span::ZERO)),
-        Err(BadRules::MaxAge)
+        TableRules::new(&custom, None),
+        Err(InvalidTableRules::Custom)
+    );
+    let aged = policy(r#"{"kind":"constant","every":"1m","max_age":"1d"}"#);
+    assert_eq!(
+        TableRules::new(&aged, None),
+        Err(InvalidTableRules::AgeInStrategy)
+    );
+    assert_eq!(
+        TableRules::new(&policy(r#"{"kind":"progressive"}"#), Some(Span::ZERO)),
+        Err(InvalidTableRules::MaxAge)
     );
 }
 
@@ -230,10 +236,10 @@ fn every_policy_keeps_its_waits() {
         for failures in 1..=TABLE_WAITS_MAX {
             let (low, high) = (
                 policy
-                    .wait(failures, Span::ZERO, Roll::LOWEST)
+                    .wait(failures, Span::ZERO, RandomDraw::LOWEST)
                     .expect("a wait"),
                 policy
-                    .wait(failures, Span::ZERO, Roll::HIGHEST)
+                    .wait(failures, Span::ZERO, RandomDraw::HIGHEST)
                     .expect("a wait"),
             );
             let wait = wait(&waits, failures);
@@ -245,7 +251,7 @@ fn every_policy_keeps_its_waits() {
     }
 }
 
-fn any_rules() -> impl Generator<Value = Rules> {
+fn any_rules() -> impl Generator<Value = TableRules> {
     let policies = prop_oneof![
         Just(r#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#),
         Just(r#"{"kind":"fibonacci","unit":"1h","max_attempts":9}"#),
@@ -257,8 +263,9 @@ fn any_rules() -> impl Generator<Value = Rules> {
             r#"{"kind":"progressive","bands":[{"until":"1h","every":"7m"},{"until":"2d","every":"13m"},{"until":"9d","every":"1d"}]}"#
         ),
     ];
-    (policies, proptest::option::of(1..40_i64))
-        .prop_map(|(json, days)| Rules::new(&policy(json), days.map(Span::days)).expect("rules"))
+    (policies, proptest::option::of(1..40_i64)).prop_map(|(json, days)| {
+        TableRules::new(&policy(json), days.map(Span::days)).expect("rules")
+    })
 }
 
 #[test]
@@ -308,6 +315,6 @@ proptest! {
         let row = OpenRow { inserted: at(age), failures, last_failure: last.map(at) };
         let last_pass = pass.map(at);
         let criteria = rules.criteria(last_pass, now);
-        prop_assert_eq!(criteria.admit(row), rules.judge(row, last_pass, now) == Fate::Due, "{:?}", criteria);
+        prop_assert_eq!(criteria.admit(row), rules.judge(row, last_pass, now) == RowDecision::Due, "{:?}", criteria);
     }
 }

@@ -48,7 +48,7 @@ fn a_time_reads_back_as_written() {
     assert_eq!(time.to_string().parse(), Ok(time));
     assert_eq!(
         "2026-11-15 08:30".parse::<Time>(),
-        Err(NotATime("2026-11-15 08:30".into()))
+        Err(InvalidTime("2026-11-15 08:30".into()))
     );
 }
 

@@ -1,16 +1,16 @@
 use super::*;
 use crate::job::{JobId, Priority};
+use crate::job_options::JobOptions;
 use crate::lease::LeaseNumber;
 use crate::name::{Kind, QueueName};
 use crate::payload::Payload;
-use crate::terms::Terms;
 use proptest::prelude::*;
 
 const NOW: Time = Time::from_millis(1_000_000);
 
-fn run(attempts_before: u32) -> Leased {
+fn run(attempts_before: u32) -> LeasedRun {
     let queue = QueueName::new("q").expect("a name");
-    Leased {
+    LeasedRun {
         lease: Lease {
             queue,
             job: JobId::named("j"),
@@ -23,8 +23,8 @@ fn run(attempts_before: u32) -> Leased {
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        terms: Terms::default(),
-        history: History::default(),
+        options: JobOptions::default(),
+        history: FailureHistory::default(),
     }
 }
 
@@ -32,7 +32,7 @@ fn worker() -> WorkerName {
     WorkerName::new("w1")
 }
 
-fn judged(run: &Leased, ending: Ending) -> Outcome {
+fn judged(run: &LeasedRun, ending: RunEnding) -> Outcome {
     let retry = RetryPolicy::from_json(
         br#"{"kind":"constant","every":"10s","max_attempts":3,"max_age":"1h"}"#,
     )
@@ -41,18 +41,18 @@ fn judged(run: &Leased, ending: Ending) -> Outcome {
         run,
         ending,
         &worker(),
-        Rules {
+        QueueRules {
             retry: &retry,
-            keep: Keep::Listed,
+            keep: DoneRetention::Listed,
         },
         NOW,
-        Roll::LOWEST,
+        RandomDraw::LOWEST,
     )
 }
 
-fn failed(advice: Advice) -> Ending {
-    Ending::Failed {
-        cause: Cause::Failed,
+fn failed(advice: FailureAdvice) -> RunEnding {
+    RunEnding::Failed {
+        cause: FailureCause::Failed,
         error: ErrorReport::message("boom"),
         advice,
         progressed: false,
@@ -72,52 +72,52 @@ fn described(outcome: &Outcome) -> String {
     }
 }
 
-fn check(attempts_before: u32, ending: Ending, expected: &str) {
+fn check(attempts_before: u32, ending: RunEnding, expected: &str) {
     assert_eq!(described(&judged(&run(attempts_before), ending)), expected);
 }
 
 #[test]
 fn a_success_is_done() {
-    check(0, Ending::Done, "done");
+    check(0, RunEnding::Done, "done");
 }
 
 #[test]
 fn a_failure_is_tried_again_until_the_last_attempt() {
-    check(0, failed(Advice::Retry), "retry in 10s");
-    check(1, failed(Advice::Retry), "retry in 10s");
-    check(2, failed(Advice::Retry), "dead: attempts_exhausted");
+    check(0, failed(FailureAdvice::Retry), "retry in 10s");
+    check(1, failed(FailureAdvice::Retry), "retry in 10s");
+    check(2, failed(FailureAdvice::Retry), "dead: attempts_exhausted");
 }
 
 #[test]
 fn advice_counts_but_does_not_add_attempts() {
     check(
         0,
-        failed(Advice::RetryAfter(Span::secs(99))),
+        failed(FailureAdvice::RetryAfter(Span::secs(99))),
         "retry in 99s",
     );
     check(
         2,
-        failed(Advice::RetryAfter(Span::secs(99))),
+        failed(FailureAdvice::RetryAfter(Span::secs(99))),
         "dead: attempts_exhausted",
     );
-    check(0, failed(Advice::Dead), "dead: rejected");
-    check(0, failed(Advice::Discard), "cancelled: discarded");
+    check(0, failed(FailureAdvice::Dead), "dead: rejected");
+    check(0, failed(FailureAdvice::Discard), "cancelled: discarded");
 }
 
 #[test]
 fn what_did_not_fail_is_not_charged() {
-    check(2, Ending::Snoozed(Span::minutes(5)), "released for 5m");
-    check(2, Ending::Released(Span::ZERO), "released for 0s");
+    check(2, RunEnding::Snoozed(Span::minutes(5)), "released for 5m");
+    check(2, RunEnding::Released(Span::ZERO), "released for 0s");
     check(
         0,
-        Ending::Cancelled("no longer wanted".to_owned()),
+        RunEnding::Cancelled("no longer wanted".to_owned()),
         "cancelled: unwanted",
     );
 }
 
 #[test]
 fn a_rerun_that_is_put_off_leaves_word_that_it_began() {
-    let vanished = Vanished {
+    let vanished = LostLease {
         worker: worker(),
         lease: run(0).lease,
     };
@@ -125,33 +125,33 @@ fn a_rerun_that_is_put_off_leaves_word_that_it_began() {
     else {
         unreachable!()
     };
-    let lost = Leased {
+    let lost = LeasedRun {
         lost_leases: 1,
         history,
         ..run(0)
     };
     assert_eq!(
-        described(&judged(&lost, Ending::Snoozed(Span::secs(5)))),
+        described(&judged(&lost, RunEnding::Snoozed(Span::secs(5)))),
         "released for 5s"
     );
-    let (_, history) = lost.history.rerun(NOW).expect("it was lost");
-    let rerun = Leased {
+    let (_, history) = lost.history.record_rerun(NOW).expect("it was lost");
+    let rerun = LeasedRun {
         history: history.clone(),
         ..lost
     };
-    let outcome = judged(&rerun, Ending::Snoozed(Span::secs(5)));
+    let outcome = judged(&rerun, RunEnding::Snoozed(Span::secs(5)));
     assert_eq!(described(&outcome), "reran, released for 5s");
     assert_eq!(outcome.transition(NOW).history, Some(&history));
 }
 
 #[test]
 fn a_job_that_is_too_old_dies() {
-    let old = Leased {
+    let old = LeasedRun {
         inserted_at: NOW.before(Span::hours(1)),
         ..run(0)
     };
     assert_eq!(
-        described(&judged(&old, failed(Advice::Retry))),
+        described(&judged(&old, failed(FailureAdvice::Retry))),
         "dead: max_age"
     );
 }
@@ -160,31 +160,31 @@ fn a_job_that_is_too_old_dies() {
 fn a_jobs_own_policy_beats_the_queues() {
     let own = RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":9}"#)
         .expect("a policy");
-    let run = Leased {
-        terms: Terms::encode(Some(&own), None),
+    let run = LeasedRun {
+        options: JobOptions::encode(Some(&own), None),
         ..run(7)
     };
     assert_eq!(
-        described(&judged(&run, failed(Advice::Retry))),
+        described(&judged(&run, failed(FailureAdvice::Retry))),
         "retry in 1s"
     );
 }
 
 #[test]
 fn an_unreadable_policy_leaves_the_queues_in_charge() {
-    let run = Leased {
-        terms: Terms::stored(Some(b"{".to_vec())),
+    let run = LeasedRun {
+        options: JobOptions::from_stored(Some(b"{".to_vec())),
         ..run(0)
     };
     assert_eq!(
-        described(&judged(&run, failed(Advice::Retry))),
+        described(&judged(&run, failed(FailureAdvice::Retry))),
         "retry in 10s"
     );
 }
 
 #[test]
 fn the_third_lost_lease_within_three_days_is_the_last() {
-    let vanished = Vanished {
+    let vanished = LostLease {
         worker: worker(),
         lease: run(0).lease,
     };
@@ -217,31 +217,37 @@ fn the_third_lost_lease_within_three_days_is_the_last() {
 
 #[test]
 fn an_outcome_says_what_a_store_changes() {
-    let history = History::default();
+    let history = FailureHistory::default();
     let later = NOW.after(Span::secs(1));
     let check = |outcome: Outcome, state, place, attempts, lost_leases| {
         let transition = outcome.transition(NOW);
         let seen = (
             transition.state,
-            transition.place,
+            transition.requeue,
             transition.attempts,
             transition.lost_leases,
         );
         assert_eq!(seen, (state, place, attempts, lost_leases), "{outcome:?}");
     };
-    let (reason, retry) = (Reason::Rejected, |at| Outcome::Retry {
+    let (reason, retry) = (EndReason::Rejected, |at| Outcome::Retry {
         at,
-        history: History::default(),
+        history: FailureHistory::default(),
         anew: false,
     });
-    check(Outcome::Done(Keep::Listed), State::Done, Place::Tail, 1, 0);
+    check(
+        Outcome::Done(DoneRetention::Listed),
+        JobState::Done,
+        Requeue::Back,
+        1,
+        0,
+    );
     check(
         Outcome::Dead {
             reason,
             history: history.clone(),
         },
-        State::Dead,
-        Place::Tail,
+        JobState::Dead,
+        Requeue::Back,
         1,
         0,
     );
@@ -250,24 +256,24 @@ fn an_outcome_says_what_a_store_changes() {
             reason,
             history: history.clone(),
         },
-        State::Cancelled,
-        Place::Tail,
+        JobState::Cancelled,
+        Requeue::Back,
         1,
         0,
     );
-    check(retry(later), State::Retrying, Place::Tail, 1, 0);
-    check(retry(NOW), State::Ready, Place::Tail, 1, 0);
+    check(retry(later), JobState::Retrying, Requeue::Back, 1, 0);
+    check(retry(NOW), JobState::Ready, Requeue::Back, 1, 0);
     check(
         Outcome::Released { at: later },
-        State::Scheduled,
-        Place::Former,
+        JobState::Scheduled,
+        Requeue::Front,
         0,
         0,
     );
     check(
         Outcome::Released { at: NOW },
-        State::Ready,
-        Place::Former,
+        JobState::Ready,
+        Requeue::Front,
         0,
         0,
     );
@@ -276,35 +282,35 @@ fn an_outcome_says_what_a_store_changes() {
             at: later,
             history: history.clone(),
         },
-        State::Scheduled,
-        Place::Former,
+        JobState::Scheduled,
+        Requeue::Front,
         0,
         0,
     );
     check(
         Outcome::Lost { at: NOW, history },
-        State::Ready,
-        Place::Former,
+        JobState::Ready,
+        Requeue::Front,
         0,
         1,
     );
-    assert!(Outcome::Done(Keep::Gone).transition(NOW).gone);
+    assert!(Outcome::Done(DoneRetention::Gone).transition(NOW).gone);
 }
 
-fn any_ending() -> impl Strategy<Value = Ending> {
+fn any_ending() -> impl Strategy<Value = RunEnding> {
     let span = (0..i64::MAX).prop_map(Span::micros);
     let advice = prop_oneof![
-        Just(Advice::Retry),
-        span.clone().prop_map(Advice::RetryAfter),
-        Just(Advice::Dead),
-        Just(Advice::Discard),
+        Just(FailureAdvice::Retry),
+        span.clone().prop_map(FailureAdvice::RetryAfter),
+        Just(FailureAdvice::Dead),
+        Just(FailureAdvice::Discard),
     ];
     prop_oneof![
-        Just(Ending::Done),
+        Just(RunEnding::Done),
         advice.prop_map(failed),
-        span.clone().prop_map(Ending::Snoozed),
-        span.prop_map(Ending::Released),
-        any::<String>().prop_map(Ending::Cancelled),
+        span.clone().prop_map(RunEnding::Snoozed),
+        span.prop_map(RunEnding::Released),
+        any::<String>().prop_map(RunEnding::Cancelled),
     ]
 }
 
@@ -313,7 +319,7 @@ proptest! {
     fn no_ending_leaves_a_job_nowhere_or_running(ending in any_ending(), attempts_before in 0..1_000_000_u32) {
         let outcome = judged(&run(attempts_before), ending);
         let transition = outcome.transition(NOW);
-        prop_assert_ne!(transition.state, State::Running);
+        prop_assert_ne!(transition.state, JobState::Running);
         prop_assert_eq!(transition.state.is_final(), transition.run_at.is_none());
         prop_assert!(transition.run_at.is_none_or(|at| at >= NOW));
         prop_assert!(transition.attempts + transition.lost_leases <= 1);

@@ -1,23 +1,26 @@
-use super::{Answer, Assignment, Batch, Commit, Departure, End, Plan, Room, Rules};
-use crate::flow::{Bounds, Flow};
-use crate::message::{Message, TopicPartition};
-use crate::partition::Cutting;
-use crate::status::{PartitionStatus, Stopped};
-use crate::survey::Seen;
+use super::{
+    AssignmentRules, BufferRoom, MessageBatch, OffsetCommit, OffsetCommitResult,
+    PartitionAssignment, PollPlan, ReleaseReason, SinkOutcome,
+};
+use crate::flow::{KafkaBounds, KafkaFlow};
+use crate::lag_monitor::PartitionOffsets;
+use crate::message::{KafkaMessage, TopicPartition};
+use crate::partition::BatchCutting;
+use crate::status::{ConsumerStopReport, PartitionStatus};
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
 mod history;
 
-const RULES: Rules = Rules {
-    cutting: Cutting {
+const RULES: AssignmentRules = AssignmentRules {
+    cutting: BatchCutting {
         records_max: 2,
         bytes_max: 10_000,
         wait: Duration::from_millis(5),
         batches_max: 3,
         uncommitted_max: 16,
     },
-    bounds: Bounds {
+    bounds: KafkaBounds {
         partition_waiting: 12,
         records: 24,
         bytes: 100_000,
@@ -32,8 +35,8 @@ fn place(partition: i32) -> TopicPartition {
     }
 }
 
-fn record(partition: i32, offset: i64) -> Message {
-    Message {
+fn record(partition: i32, offset: i64) -> KafkaMessage {
+    KafkaMessage {
         topic: "orders".into(),
         partition,
         offset,
@@ -45,14 +48,14 @@ fn record(partition: i32, offset: i64) -> Message {
 
 /// An assignment, the time, and what the sink has.
 struct Scene {
-    assignment: Assignment,
+    assignment: PartitionAssignment,
     now: Instant,
-    out: Vec<Batch>,
+    out: Vec<MessageBatch>,
 }
 
 impl Scene {
     fn of(partitions: &[i32]) -> Self {
-        let mut assignment = Assignment::new(RULES);
+        let mut assignment = PartitionAssignment::new(RULES);
         assignment.assign(partitions.iter().copied().map(place).collect());
         Self {
             assignment,
@@ -61,14 +64,14 @@ impl Scene {
         }
     }
 
-    fn arrive(&mut self, partition: i32, offsets: std::ops::Range<i64>) -> Vec<Room> {
+    fn arrive(&mut self, partition: i32, offsets: std::ops::Range<i64>) -> Vec<BufferRoom> {
         offsets
             .map(|offset| self.assignment.arrive(record(partition, offset), self.now))
             .collect()
     }
 
     /// Time passes; what is then planned, with the batches handed to the sink.
-    fn plan(&mut self, millis: u64) -> Plan {
+    fn plan(&mut self, millis: u64) -> PollPlan {
         self.now += Duration::from_millis(millis);
         let mut plan = self.assignment.plan(self.now);
         self.out.append(&mut plan.batches);
@@ -76,18 +79,18 @@ impl Scene {
     }
 
     /// The sink ends the batch it was given `nth`.
-    fn end(&mut self, nth: usize, end: End) {
+    fn end(&mut self, nth: usize, end: SinkOutcome) {
         let batch = self.out.remove(nth);
-        self.assignment.ended(&batch.ticket, end);
+        self.assignment.end_batch(&batch.ticket, end);
     }
 
     fn commits(&mut self, millis: u64) -> Vec<(i32, i64)> {
         pairs(&self.plan(millis).commits)
     }
 
-    fn answer(&mut self, partition: i32, offset: i64, answer: Answer) {
+    fn answer(&mut self, partition: i32, offset: i64, answer: OffsetCommitResult) {
         self.assignment.commit_answered(
-            &Commit {
+            &OffsetCommit {
                 place: place(partition),
                 offset,
             },
@@ -103,7 +106,7 @@ impl Scene {
     }
 }
 
-fn pairs(commits: &[Commit]) -> Vec<(i32, i64)> {
+fn pairs(commits: &[OffsetCommit]) -> Vec<(i32, i64)> {
     commits
         .iter()
         .map(|commit| (commit.place.partition, commit.offset))
@@ -115,9 +118,9 @@ fn what_is_taken_in_without_a_gap_is_committed() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 10..16);
     assert_eq!(scene.commits(0), [], "nothing is taken in");
-    scene.end(1, End::TakenIn);
+    scene.end(1, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [], "the first batch is missing");
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [(0, 14)]);
 }
 
@@ -127,12 +130,12 @@ fn one_commit_is_under_way_at_a_time() {
     scene.arrive(0, 0..4);
     scene.arrive(1, 0..2);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [(0, 2)]);
-    scene.end(0, End::TakenIn);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [], "the first is not answered");
-    scene.answer(0, 2, Answer::Committed);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
     assert_eq!(scene.commits(20), [(0, 4), (1, 2)]);
 }
 
@@ -141,10 +144,10 @@ fn commits_have_a_pause_between_them() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..4);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(0), [(0, 2)], "the first at once");
-    scene.answer(0, 2, Answer::Committed);
-    scene.end(0, End::TakenIn);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(9), []);
     assert_eq!(scene.commits(1), [(0, 4)]);
 }
@@ -154,12 +157,12 @@ fn much_to_commit_does_not_wait() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..8);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(0), [(0, 2)]);
-    scene.answer(0, 2, Answer::Committed);
-    scene.end(0, End::TakenIn);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(0), []);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(
         scene.commits(0),
         [(0, 6)],
@@ -172,9 +175,9 @@ fn a_refused_commit_is_sent_again() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [(0, 2)]);
-    scene.answer(0, 2, Answer::Refused);
+    scene.answer(0, 2, OffsetCommitResult::Refused);
     assert_eq!(scene.commits(20), [(0, 2)]);
 }
 
@@ -184,10 +187,10 @@ fn a_refused_commit_is_sent_again_after_a_pause_however_much_there_is() {
     scene.arrive(0, 0..6);
     scene.plan(0);
     for _ in 0..3 {
-        scene.end(0, End::TakenIn);
+        scene.end(0, SinkOutcome::Accepted);
     }
     assert_eq!(scene.commits(0), [(0, 6)]);
-    scene.answer(0, 6, Answer::Refused);
+    scene.answer(0, 6, OffsetCommitResult::Refused);
     assert_eq!(scene.commits(9), []);
     assert_eq!(scene.commits(1), [(0, 6)]);
 }
@@ -197,13 +200,13 @@ fn an_answer_to_another_commit_changes_nothing() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.answer(0, 2, Answer::Committed);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
     assert_eq!(scene.in_hand(), [2]);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     scene.plan(20);
-    scene.answer(0, 1, Answer::Committed);
+    scene.answer(0, 1, OffsetCommitResult::Committed);
     assert_eq!(scene.in_hand(), [2]);
-    scene.answer(0, 2, Answer::Committed);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
     assert_eq!(scene.in_hand(), [0]);
 }
 
@@ -214,11 +217,11 @@ fn revoked_partitions_are_committed_as_far_as_they_are_whole() {
         scene.arrive(partition, 0..4);
     }
     scene.plan(0);
-    scene.end(0, End::TakenIn);
-    scene.end(2, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
+    scene.end(2, SinkOutcome::Accepted);
     let commits = scene
         .assignment
-        .release(&[place(0), place(1)], Departure::Revoked);
+        .release(&[place(0), place(1)], ReleaseReason::Revoked);
     assert_eq!(
         pairs(&commits),
         [(0, 2)],
@@ -232,8 +235,11 @@ fn lost_partitions_are_not_committed() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
-    assert_eq!(scene.assignment.release(&[place(0)], Departure::Lost), []);
+    scene.end(0, SinkOutcome::Accepted);
+    assert_eq!(
+        scene.assignment.release(&[place(0)], ReleaseReason::Lost),
+        []
+    );
     assert_eq!(scene.commits(20), []);
 }
 
@@ -242,19 +248,21 @@ fn what_ends_after_a_revocation_is_never_committed() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.assignment.release(&[place(0)], Departure::Revoked);
+    scene
+        .assignment
+        .release(&[place(0)], ReleaseReason::Revoked);
     scene.assignment.assign(vec![place(0)]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    assert!(!scene.assignment.holds(&scene.out[0].ticket));
-    assert!(scene.assignment.holds(&scene.out[1].ticket));
-    scene.end(0, End::TakenIn);
+    assert!(!scene.assignment.is_owned(&scene.out[0].ticket));
+    assert!(scene.assignment.is_owned(&scene.out[1].ticket));
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(
         scene.commits(20),
         [],
         "the batch of the former assignment does not count"
     );
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [(0, 2)]);
 }
 
@@ -264,10 +272,12 @@ fn a_commit_is_not_sent_once_its_partition_has_gone() {
     scene.arrive(0, 0..2);
     scene.arrive(1, 0..2);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
+    scene.end(0, SinkOutcome::Accepted);
     let commits = scene.plan(20).commits;
-    scene.assignment.release(&[place(0)], Departure::Revoked);
+    scene
+        .assignment
+        .release(&[place(0)], ReleaseReason::Revoked);
     scene.assignment.assign(vec![place(0)]);
     let awaited = commits
         .iter()
@@ -285,19 +295,21 @@ fn an_answer_that_comes_after_a_revocation_frees_nothing() {
     let mut scene = Scene::of(&[0]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     scene.plan(20);
-    scene.assignment.release(&[place(0)], Departure::Revoked);
+    scene
+        .assignment
+        .release(&[place(0)], ReleaseReason::Revoked);
     scene.assignment.assign(vec![place(0)]);
     scene.arrive(0, 0..2);
-    scene.answer(0, 2, Answer::Committed);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
     assert_eq!(scene.in_hand(), [2]);
 }
 
 #[test]
 fn a_record_of_a_partition_that_is_not_ours_is_dropped() {
     let mut scene = Scene::of(&[0]);
-    assert_eq!(scene.arrive(7, 0..1), [Room::Left]);
+    assert_eq!(scene.arrive(7, 0..1), [BufferRoom::Left]);
     scene.plan(10);
     assert!(scene.out.is_empty());
 }
@@ -306,8 +318,8 @@ fn a_record_of_a_partition_that_is_not_ours_is_dropped() {
 fn a_partition_has_room_for_so_many_records() {
     let mut scene = Scene::of(&[0, 1]);
     let rooms = scene.arrive(0, 0..12);
-    assert_eq!(rooms.last(), Some(&Room::None));
-    assert!(rooms[..11].iter().all(|room| *room == Room::Left));
+    assert_eq!(rooms.last(), Some(&BufferRoom::None));
+    assert!(rooms[..11].iter().all(|room| *room == BufferRoom::Left));
     assert_eq!(scene.plan(0).pause, [place(0)]);
 }
 
@@ -316,7 +328,7 @@ fn all_partitions_together_have_room_for_so_many_records() {
     let mut scene = Scene::of(&[0, 1, 2]);
     scene.arrive(0, 0..11);
     scene.arrive(2, 0..4);
-    assert_eq!(scene.arrive(1, 0..9).last(), Some(&Room::None));
+    assert_eq!(scene.arrive(1, 0..9).last(), Some(&BufferRoom::None));
     assert_eq!(scene.plan(0).pause, [place(0), place(1), place(2)]);
 }
 
@@ -326,16 +338,16 @@ fn a_refused_batch_pauses_its_partition_alone() {
     assert_eq!(scene.plan(0).resume, [place(0), place(1)]);
     scene.arrive(0, 0..2);
     scene.plan(0);
-    scene.assignment.failed(&scene.out[0].ticket);
+    scene.assignment.mark_failed(&scene.out[0].ticket);
     assert_eq!(scene.plan(0).pause, [place(0)]);
-    let flows: Vec<Flow> = scene
+    let flows: Vec<KafkaFlow> = scene
         .assignment
         .status()
         .iter()
         .map(|status| status.flow)
         .collect();
-    assert_eq!(flows, [Flow::Failing, Flow::Flowing]);
-    scene.end(0, End::TakenIn);
+    assert_eq!(flows, [KafkaFlow::Failing, KafkaFlow::Flowing]);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.plan(0).resume, [place(0)]);
 }
 
@@ -353,17 +365,17 @@ fn a_closed_assignment_commits_and_does_nothing_else() {
         (1, 0, 0)
     );
     assert!(scene.assignment.is_unsettled());
-    scene.end(0, End::TakenIn);
+    scene.end(0, SinkOutcome::Accepted);
     assert_eq!(scene.commits(20), [(0, 2)]);
     assert!(
         scene.assignment.is_unsettled(),
         "the commit is not answered"
     );
-    scene.answer(0, 2, Answer::Committed);
+    scene.answer(0, 2, OffsetCommitResult::Committed);
     assert!(!scene.assignment.is_unsettled());
     assert_eq!(
         scene.assignment.left_behind(),
-        Stopped {
+        ConsumerStopReport {
             unfinished: 0,
             uncommitted: 0
         }
@@ -376,11 +388,11 @@ fn a_stop_tells_what_it_leaves_behind() {
     scene.arrive(0, 0..6);
     scene.plan(0);
     scene.assignment.close();
-    scene.end(2, End::TakenIn);
-    scene.end(0, End::GivenUp);
+    scene.end(2, SinkOutcome::Accepted);
+    scene.end(0, SinkOutcome::Abandoned);
     assert_eq!(
         scene.assignment.left_behind(),
-        Stopped {
+        ConsumerStopReport {
             unfinished: 4,
             uncommitted: 2
         }
@@ -391,15 +403,15 @@ fn a_stop_tells_what_it_leaves_behind() {
 fn what_the_brokers_say_counts_for_the_assignment_it_was_asked_for() {
     let mut scene = Scene::of(&[0]);
     let (ours, generation) = scene.assignment.places().remove(0);
-    let seen = Seen {
+    let seen = PartitionOffsets {
         high: 9,
         committed: Some(4),
         lag: 5,
     };
-    assert!(scene.assignment.surveyed(&ours, generation, seen));
+    assert!(scene.assignment.set_offsets(&ours, generation, seen));
     assert_eq!(scene.assignment.status()[0].lag, Some(5));
     scene.assignment.assign(vec![place(0)]);
-    assert!(!scene.assignment.surveyed(&ours, generation, seen));
+    assert!(!scene.assignment.set_offsets(&ours, generation, seen));
     assert_eq!(scene.assignment.status()[0].lag, None);
 }
 

@@ -1,15 +1,15 @@
-use super::{config, refused};
-use crate::settings::{Settings, Start};
+use super::{config, start_error};
+use crate::settings::{KafkaSettings, StartOffset};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
 use std::time::Duration;
 
-fn settings() -> Settings {
-    Settings::new("one:9092,two:9092", ["orders"], "billing")
+fn settings() -> KafkaSettings {
+    KafkaSettings::new("one:9092,two:9092", ["orders"], "billing")
 }
 
 #[track_caller]
-fn check(settings: &Settings, name: &str, value: &str) {
+fn check(settings: &KafkaSettings, name: &str, value: &str) {
     assert_eq!(config(settings).get(name), Some(value), "{name}");
 }
 
@@ -28,7 +28,7 @@ fn settings_become_properties() {
     check(&settings, "auto.offset.reset", "earliest");
     check(&settings, "session.timeout.ms", "45000");
     check(&settings, "heartbeat.interval.ms", "3000");
-    settings.start = Start::Latest;
+    settings.start = StartOffset::Latest;
     settings.session_timeout = Duration::from_secs(3);
     check(&settings, "auto.offset.reset", "latest");
     check(&settings, "heartbeat.interval.ms", "1000");
@@ -52,7 +52,7 @@ fn the_strategy_is_a_default_that_may_be_changed() {
 fn a_refusal_does_not_repeat_the_value() {
     let refusal = |result| {
         let said = "hunter2 is not accepted".to_owned();
-        refused(KafkaError::ClientConfig(
+        start_error(KafkaError::ClientConfig(
             result,
             said,
             "sasl.password".into(),

@@ -1,6 +1,6 @@
-use super::{Bounds, Flow, Load, decide};
+use super::{KafkaBounds, KafkaFlow, KafkaLoad, decide};
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: KafkaBounds = KafkaBounds {
     partition_waiting: 10,
     records: 100,
     bytes: 1_000,
@@ -8,11 +8,11 @@ const BOUNDS: Bounds = Bounds {
 
 #[track_caller]
 fn check(
-    was: Flow,
+    was: KafkaFlow,
     (failing, partition_waiting, records, bytes): (usize, usize, usize, usize),
-    becomes: Flow,
+    becomes: KafkaFlow,
 ) {
-    let load = Load {
+    let load = KafkaLoad {
         failing,
         partition_waiting,
         records,
@@ -27,50 +27,56 @@ fn check(
 
 #[test]
 fn a_partition_flows_up_to_its_bounds() {
-    check(Flow::Flowing, (0, 0, 0, 0), Flow::Flowing);
-    check(Flow::Flowing, (0, 9, 99, 999), Flow::Flowing);
-    check(Flow::Flowing, (0, 10, 10, 10), Flow::Full);
-    check(Flow::Flowing, (0, 1, 100, 10), Flow::Full);
-    check(Flow::Flowing, (0, 1, 1, 1_000), Flow::Full);
+    check(KafkaFlow::Flowing, (0, 0, 0, 0), KafkaFlow::Flowing);
+    check(KafkaFlow::Flowing, (0, 9, 99, 999), KafkaFlow::Flowing);
+    check(KafkaFlow::Flowing, (0, 10, 10, 10), KafkaFlow::Full);
+    check(KafkaFlow::Flowing, (0, 1, 100, 10), KafkaFlow::Full);
+    check(KafkaFlow::Flowing, (0, 1, 1, 1_000), KafkaFlow::Full);
 }
 
 #[test]
 fn a_full_partition_waits_for_half_of_the_room() {
-    check(Flow::Full, (0, 9, 9, 9), Flow::Full);
-    check(Flow::Full, (0, 5, 5, 5), Flow::Full);
-    check(Flow::Full, (0, 4, 4, 4), Flow::Flowing);
-    check(Flow::Full, (0, 4, 50, 4), Flow::Full);
-    check(Flow::Full, (0, 4, 49, 500), Flow::Full);
-    check(Flow::Full, (0, 4, 49, 499), Flow::Flowing);
+    check(KafkaFlow::Full, (0, 9, 9, 9), KafkaFlow::Full);
+    check(KafkaFlow::Full, (0, 5, 5, 5), KafkaFlow::Full);
+    check(KafkaFlow::Full, (0, 4, 4, 4), KafkaFlow::Flowing);
+    check(KafkaFlow::Full, (0, 4, 50, 4), KafkaFlow::Full);
+    check(KafkaFlow::Full, (0, 4, 49, 500), KafkaFlow::Full);
+    check(KafkaFlow::Full, (0, 4, 49, 499), KafkaFlow::Flowing);
 }
 
 #[test]
 fn a_refused_batch_stops_its_partition_whatever_the_load() {
-    for was in [Flow::Flowing, Flow::Full, Flow::Failing] {
-        check(was, (1, 0, 0, 0), Flow::Failing);
-        check(was, (2, 10, 100, 1_000), Flow::Failing);
+    for was in [KafkaFlow::Flowing, KafkaFlow::Full, KafkaFlow::Failing] {
+        check(was, (1, 0, 0, 0), KafkaFlow::Failing);
+        check(was, (2, 10, 100, 1_000), KafkaFlow::Failing);
     }
 }
 
 #[test]
 fn a_partition_that_has_recovered_goes_on_when_there_is_room() {
-    check(Flow::Failing, (0, 0, 0, 0), Flow::Flowing);
-    check(Flow::Failing, (0, 6, 6, 6), Flow::Full);
+    check(KafkaFlow::Failing, (0, 0, 0, 0), KafkaFlow::Flowing);
+    check(KafkaFlow::Failing, (0, 6, 6, 6), KafkaFlow::Full);
 }
 
 #[test]
 fn bounds_of_one_still_let_one_through() {
-    let bounds = Bounds {
+    let bounds = KafkaBounds {
         partition_waiting: 1,
         records: 1,
         bytes: 1,
     };
-    let load = |records| Load {
+    let load = |records| KafkaLoad {
         failing: 0,
         partition_waiting: records,
         records,
         bytes: records,
     };
-    assert_eq!(decide(Flow::Flowing, &load(1), &bounds), Flow::Full);
-    assert_eq!(decide(Flow::Full, &load(0), &bounds), Flow::Flowing);
+    assert_eq!(
+        decide(KafkaFlow::Flowing, &load(1), &bounds),
+        KafkaFlow::Full
+    );
+    assert_eq!(
+        decide(KafkaFlow::Full, &load(0), &bounds),
+        KafkaFlow::Flowing
+    );
 }

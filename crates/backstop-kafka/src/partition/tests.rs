@@ -1,24 +1,24 @@
-use super::{Cutting, Generation, Partition, Turn};
-use crate::flow::{Bounds, Flow};
-use crate::message::Message;
+use super::{AssignmentGeneration, BatchCutting, FlowChange, KafkaPartition};
+use crate::flow::{KafkaBounds, KafkaFlow};
+use crate::message::KafkaMessage;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
-const CUTTING: Cutting = Cutting {
+const CUTTING: BatchCutting = BatchCutting {
     records_max: 3,
     bytes_max: 2_000,
     wait: Duration::from_millis(10),
     batches_max: 2,
     uncommitted_max: 7,
 };
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: KafkaBounds = KafkaBounds {
     partition_waiting: 4,
     records: 100,
     bytes: 100_000,
 };
 
 struct Scene {
-    partition: Partition,
+    partition: KafkaPartition,
     began: Instant,
     next: i64,
 }
@@ -26,7 +26,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         Self {
-            partition: Partition::new(Generation(1)),
+            partition: KafkaPartition::new(AssignmentGeneration(1)),
             began: Instant::now(),
             next: 0,
         }
@@ -37,7 +37,7 @@ impl Scene {
         for _ in 0..count {
             let payload = Some(Bytes::from(vec![b'x'; bytes]));
             let (topic, offset) = ("orders".into(), self.next);
-            let message = Message {
+            let message = KafkaMessage {
                 topic,
                 partition: 0,
                 offset,
@@ -58,8 +58,8 @@ impl Scene {
             .collect()
     }
 
-    fn turn(&mut self) -> Option<Turn> {
-        self.partition.turn(0, 0, &BOUNDS)
+    fn turn(&mut self) -> Option<FlowChange> {
+        self.partition.change_flow(0, 0, &BOUNDS)
     }
 }
 
@@ -115,12 +115,12 @@ fn so_many_records_are_given_out_and_not_committed() {
         scene.partition.cut(&CUTTING, scene.began),
     );
     for cut in [first, second].into_iter().flatten() {
-        scene.partition.returned(cut.number);
-        scene.partition.prefix.take_in(cut.number);
+        scene.partition.mark_returned(cut.number);
+        scene.partition.prefix.mark_accepted(cut.number);
     }
     assert_eq!(scene.cut(100), [0; 0], "three more would be nine");
     let mark = scene.partition.prefix.mark().unwrap();
-    scene.partition.prefix.committed(mark.through);
+    scene.partition.prefix.drop_committed(mark.through);
     assert_eq!(scene.cut(100), [3]);
 }
 
@@ -129,10 +129,10 @@ fn nothing_is_cut_while_a_batch_is_refused() {
     let mut scene = Scene::new();
     scene.arrive(3, 1);
     let refused = scene.partition.cut(&CUTTING, scene.began).unwrap().number;
-    scene.partition.failed(refused);
+    scene.partition.mark_failed(refused);
     scene.arrive(3, 1);
     assert_eq!(scene.cut(100), [0; 0]);
-    scene.partition.returned(refused);
+    scene.partition.mark_returned(refused);
     assert_eq!(scene.cut(100), [3]);
 }
 
@@ -140,7 +140,7 @@ fn nothing_is_cut_while_a_batch_is_refused() {
 fn a_partition_that_is_paused_does_not_wait_for_company() {
     let mut scene = Scene::new();
     scene.arrive(4, 1);
-    assert_eq!(scene.turn(), Some(Turn::Pause));
+    assert_eq!(scene.turn(), Some(FlowChange::Pause));
     assert_eq!(scene.cut(0), [3, 1]);
 }
 
@@ -148,26 +148,26 @@ fn a_partition_that_is_paused_does_not_wait_for_company() {
 fn the_client_is_told_what_it_was_not_told_before() {
     let mut scene = Scene::new();
     // A pause of an earlier assignment may still stand.
-    assert_eq!(scene.turn(), Some(Turn::Resume));
+    assert_eq!(scene.turn(), Some(FlowChange::Resume));
     assert_eq!(scene.turn(), None);
     scene.arrive(4, 1);
     assert_eq!(
         (scene.turn(), scene.partition.flow()),
-        (Some(Turn::Pause), Flow::Full)
+        (Some(FlowChange::Pause), KafkaFlow::Full)
     );
     assert_eq!(scene.turn(), None);
     let cut = scene.partition.cut(&CUTTING, scene.began).unwrap();
-    scene.partition.failed(cut.number);
+    scene.partition.mark_failed(cut.number);
     assert_eq!(
         (scene.turn(), scene.partition.flow()),
-        (None, Flow::Failing)
+        (None, KafkaFlow::Failing)
     );
-    scene.partition.returned(cut.number);
-    scene.partition.prefix.take_in(cut.number);
-    scene.partition.prefix.committed(cut.number);
+    scene.partition.mark_returned(cut.number);
+    scene.partition.prefix.mark_accepted(cut.number);
+    scene.partition.prefix.drop_committed(cut.number);
     assert_eq!(
         (scene.turn(), scene.partition.flow()),
-        (Some(Turn::Resume), Flow::Flowing)
+        (Some(FlowChange::Resume), KafkaFlow::Flowing)
     );
 }
 
@@ -180,12 +180,12 @@ fn records_count_until_they_are_committed() {
         (scene.partition.records(), scene.partition.records_waiting()),
         (4, 1)
     );
-    scene.partition.prefix.take_in(cut.number);
+    scene.partition.prefix.mark_accepted(cut.number);
     assert_eq!(
         (scene.partition.records(), scene.partition.records_waiting()),
         (4, 1)
     );
-    scene.partition.prefix.committed(cut.number);
+    scene.partition.prefix.drop_committed(cut.number);
     assert_eq!(
         (scene.partition.records(), scene.partition.records_waiting()),
         (1, 1)

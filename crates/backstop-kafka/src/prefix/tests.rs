@@ -1,4 +1,4 @@
-use super::{Number, Prefix};
+use super::{AcceptedPrefix, BatchNumber};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 /// how many records are not.
 #[track_caller]
 fn check(script: &str, offset: Option<i64>, records: usize) {
-    let mut prefix = Prefix::default();
+    let mut prefix = AcceptedPrefix::default();
     for step in script.split_whitespace() {
         let (verb, number) = step.split_at(1);
         match verb {
-            "g" => drop(prefix.give(number.parse().unwrap(), 1)),
-            "t" => prefix.take_in(Number(number.parse().unwrap())),
-            "c" => prefix.committed(Number(number.parse().unwrap())),
+            "g" => drop(prefix.push(number.parse().unwrap(), 1)),
+            "t" => prefix.mark_accepted(BatchNumber(number.parse().unwrap())),
+            "c" => prefix.drop_committed(BatchNumber(number.parse().unwrap())),
             _ => panic!("no such step: {step}"),
         }
     }
@@ -73,11 +73,11 @@ fn the_order_is_that_of_giving_out_when_offsets_begin_anew() {
 
 #[test]
 fn records_out_are_those_the_sink_has_not_taken_in() {
-    let mut prefix = Prefix::default();
-    prefix.give(10, 3);
-    let second = prefix.give(20, 5);
-    prefix.take_in(second);
-    assert_eq!((prefix.records(), prefix.records_out()), (8, 3));
+    let mut prefix = AcceptedPrefix::default();
+    prefix.push(10, 3);
+    let second = prefix.push(20, 5);
+    prefix.mark_accepted(second);
+    assert_eq!((prefix.records(), prefix.records_in_flight()), (8, 3));
 }
 
 #[derive(Clone, Debug)]
@@ -100,23 +100,23 @@ proptest! {
     /// The same as keeping a list of everything and looking through it each time.
     #[test]
     fn a_prefix_is_what_a_long_list_says(steps in steps()) {
-        let (mut prefix, mut given, mut taken, mut committed) = (Prefix::default(), Vec::new(), BTreeSet::new(), 0);
+        let (mut prefix, mut given, mut taken, mut committed) = (AcceptedPrefix::default(), Vec::new(), BTreeSet::new(), 0);
         for step in steps {
             match step {
                 Step::Give(records) => {
                     let end = given.last().map_or(0, |(end, _)| *end) + i64::try_from(records).unwrap();
-                    let number = prefix.give(end, records);
+                    let number = prefix.push(end, records);
                     prop_assert_eq!(number.0, given.len() as u64);
                     given.push((end, records));
                 }
                 Step::TakeIn(number) if number < given.len() => {
                     taken.insert(number);
-                    prefix.take_in(Number(number as u64));
+                    prefix.mark_accepted(BatchNumber(number as u64));
                 }
                 Step::TakeIn(_) => {}
                 Step::Commit => {
                     if let Some(mark) = prefix.mark() {
-                        prefix.committed(mark.through);
+                        prefix.drop_committed(mark.through);
                         committed = mark.through.0 as usize + 1;
                     }
                 }
@@ -125,7 +125,7 @@ proptest! {
             let expected = (whole > committed).then(|| given[whole - 1].0);
             prop_assert_eq!(prefix.mark().map(|mark| mark.offset), expected);
             let whole: usize = given[committed..whole.max(committed)].iter().map(|(_, records)| records).sum();
-            prop_assert_eq!(prefix.records_whole(), whole);
+            prop_assert_eq!(prefix.records_accepted(), whole);
             let open: usize = given[committed..].iter().map(|(_, records)| records).sum();
             prop_assert_eq!(prefix.records(), open);
         }

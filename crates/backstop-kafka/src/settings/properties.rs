@@ -24,9 +24,9 @@ const RESERVED: [&str; 15] = [
 
 /// Properties of librdkafka, by name. They may be secrets, so their values are never shown.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Properties(BTreeMap<String, String>);
+pub struct KafkaProperties(BTreeMap<String, String>);
 
-impl Properties {
+impl KafkaProperties {
     /// Sets one.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.insert(name.into(), value.into());
@@ -47,7 +47,7 @@ impl Properties {
     }
 }
 
-impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Properties {
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for KafkaProperties {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         Self(
             pairs
@@ -58,7 +58,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Properties {
     }
 }
 
-impl fmt::Debug for Properties {
+impl fmt::Debug for KafkaProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = self.0.keys().map(|name| (name, "***"));
         f.debug_map().entries(hidden).finish()

@@ -1,9 +1,9 @@
-use super::{Properties, Settings};
+use super::{KafkaProperties, KafkaSettings};
 use std::time::Duration;
 
 #[track_caller]
-fn check(change: impl FnOnce(&mut Settings), said: &str) {
-    let mut settings = Settings::new("localhost:9092", ["orders"], "billing");
+fn check(change: impl FnOnce(&mut KafkaSettings), said: &str) {
+    let mut settings = KafkaSettings::new("localhost:9092", ["orders"], "billing");
     change(&mut settings);
     let answer = settings
         .check()
@@ -40,7 +40,7 @@ fn a_topic_has_a_name_that_kafka_allows() {
         |settings| settings.topics.push("Orders.v2_late-1".into()),
         "fine",
     );
-    let mut settings = Settings::new("localhost:9092", ["x".repeat(250)], "billing");
+    let mut settings = KafkaSettings::new("localhost:9092", ["x".repeat(250)], "billing");
     settings.check().unwrap_err();
     settings.topics = vec![String::new()];
     settings.check().unwrap_err();
@@ -108,8 +108,8 @@ fn what_the_source_depends_on_is_not_the_users_to_set() {
 #[test]
 fn properties_are_shown_without_their_values() {
     let properties =
-        Properties::from_iter([("sasl.password", "hunter2"), ("sasl.username", "joe")]);
-    let mut settings = Settings::new("localhost:9092", ["orders"], "billing");
+        KafkaProperties::from_iter([("sasl.password", "hunter2"), ("sasl.username", "joe")]);
+    let mut settings = KafkaSettings::new("localhost:9092", ["orders"], "billing");
     settings.properties = properties;
     let shown = format!("{settings:?}");
     assert!(shown.contains("sasl.password"), "{shown}");

@@ -1,23 +1,23 @@
-use super::{Source, StartError};
-use crate::message::Message;
-use crate::settings::Settings;
-use crate::sink::{Sink, SinkError};
+use super::{ConsumerStartError, KafkaConsumer};
+use crate::message::KafkaMessage;
+use crate::settings::KafkaSettings;
+use crate::sink::{MessageSink, MessageSinkError};
 use async_trait::async_trait;
 use std::sync::Arc;
 
 struct Nowhere;
 
 #[async_trait]
-impl Sink for Nowhere {
-    async fn take_in(&self, _: Vec<Message>) -> Result<(), SinkError> {
+impl MessageSink for Nowhere {
+    async fn take_in(&self, _: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
         Ok(())
     }
 }
 
-fn start(property: Option<(&str, &str)>) -> Result<(), StartError> {
-    let mut settings = Settings::new("127.0.0.1:9", ["orders"], "billing");
+fn start(property: Option<(&str, &str)>) -> Result<(), ConsumerStartError> {
+    let mut settings = KafkaSettings::new("127.0.0.1:9", ["orders"], "billing");
     settings.properties = property.into_iter().collect();
-    Source::start(&settings, Arc::new(Nowhere)).map(drop)
+    KafkaConsumer::start(&settings, Arc::new(Nowhere)).map(drop)
 }
 
 #[track_caller]
@@ -34,7 +34,7 @@ fn check(property: (&str, &str), said: &str) {
 
 #[test]
 fn a_source_needs_a_runtime() {
-    assert!(matches!(start(None), Err(StartError::NoRuntime)));
+    assert!(matches!(start(None), Err(ConsumerStartError::NoRuntime)));
 }
 
 #[tokio::test]

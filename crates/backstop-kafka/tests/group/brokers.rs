@@ -1,6 +1,6 @@
 //! A topic on the mock cluster, or on real brokers.
 
-use backstop_kafka::Settings;
+use backstop_kafka::KafkaSettings;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -81,7 +81,7 @@ impl Brokers {
         self.mock.as_ref().expect("a mock cluster")
     }
 
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> KafkaSettings {
         settings(&self.address, &self.topic, &self.group)
     }
 
@@ -133,8 +133,8 @@ impl Brokers {
 }
 
 /// Settings that make things happen often: small batches, tight bounds, short waits.
-pub(crate) fn settings(address: &str, topic: &str, group: &str) -> Settings {
-    let mut settings = Settings::new(address, [topic], group);
+pub(crate) fn settings(address: &str, topic: &str, group: &str) -> KafkaSettings {
+    let mut settings = KafkaSettings::new(address, [topic], group);
     settings.batch_records_max = 10;
     settings.batch_wait = Duration::from_millis(5);
     settings.partition_uncommitted_max = 40;

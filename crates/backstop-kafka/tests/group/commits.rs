@@ -3,7 +3,7 @@
 use crate::brokers::Brokers;
 use crate::recorder::Recorder;
 use crate::until;
-use backstop_kafka::{Flow, Source};
+use backstop_kafka::{KafkaConsumer, KafkaFlow};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use std::sync::Arc;
 
@@ -18,19 +18,20 @@ async fn without_commits_no_more_is_taken_in_than_may_come_twice() {
         .mock()
         .request_errors(RDKafkaApiKey::OffsetCommit, &refusals);
     let recorder = Arc::new(Recorder::open());
-    let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
     let is_full = || {
         source
             .status()
             .partitions
             .iter()
-            .all(|partition| partition.flow == Flow::Full)
+            .all(|partition| partition.flow == KafkaFlow::Full)
     };
     until("the bound is reached", || {
         recorder.taken() == 80 && is_full()
     })
     .await;
-    let trouble = source.status().trouble.expect("it is told").what;
+    let trouble = source.status().last_failure.expect("it is told").what;
     assert!(trouble.contains("a commit was refused"), "{trouble}");
     assert_eq!(recorder.taken(), 80);
 

@@ -1,7 +1,7 @@
 //! What was taken in, by whom, in which order: one file that all members append to, and that
 //! outlives them.
 
-use backstop_kafka::Message;
+use backstop_kafka::KafkaMessage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write};
@@ -30,7 +30,7 @@ impl Ledger {
     /// Appends a batch in one write, and has it on disk before it answers. Each entry begins a line
     /// and ends with a mark: one that a kill has cut in the middle can neither be read nor spoil
     /// the next.
-    pub(crate) fn append(&self, member: &str, batch: &[Message]) -> Result<()> {
+    pub(crate) fn append(&self, member: &str, batch: &[KafkaMessage]) -> Result<()> {
         let lines: String = batch.iter().map(|message| line(member, message)).collect();
         let mut file: File = OpenOptions::new().create(true).append(true).open(&self.0)?;
         file.write_all(lines.as_bytes())?;
@@ -88,7 +88,7 @@ impl Ledger {
     }
 }
 
-fn line(member: &str, message: &Message) -> String {
+fn line(member: &str, message: &KafkaMessage) -> String {
     let payload = message
         .payload
         .as_deref()

@@ -3,7 +3,7 @@
 use crate::brokers::Brokers;
 use crate::recorder::Recorder;
 use crate::until;
-use backstop_kafka::Source;
+use backstop_kafka::KafkaConsumer;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ async fn what_ends_after_the_partition_was_lost_is_not_committed() {
     };
     brokers.produce(0..10);
     let recorder = Arc::new(Recorder::closed());
-    let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
     until("the records are with the sink", || {
         recorder.seen().calls == [(0, 0)]
     })

@@ -4,7 +4,9 @@
 use crate::brokers::{self, Brokers};
 use crate::ledger::Ledger;
 use async_trait::async_trait;
-use backstop_kafka::{Message, Sink, SinkError, Source, Stopped};
+use backstop_kafka::{
+    ConsumerStopReport, KafkaConsumer, KafkaMessage, MessageSink, MessageSinkError,
+};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -113,7 +115,7 @@ async fn member() {
     let stall = std::env::var(STALL)
         .ok()
         .map(|offset| offset.parse().expect("a number"));
-    let source = Source::start(
+    let source = KafkaConsumer::start(
         &settings,
         Arc::new(Clerk {
             name,
@@ -127,7 +129,7 @@ async fn member() {
         .await
         .expect("a thread")
         .expect("the parent closes it");
-    let Stopped {
+    let ConsumerStopReport {
         unfinished,
         uncommitted,
         ..
@@ -143,8 +145,8 @@ struct Clerk {
 }
 
 #[async_trait]
-impl Sink for Clerk {
-    async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
+impl MessageSink for Clerk {
+    async fn take_in(&self, batch: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
         if batch
             .iter()
             .any(|message| Some(message.offset) == self.stall)
@@ -154,6 +156,6 @@ impl Sink for Clerk {
         tokio::time::sleep(Duration::from_millis(30)).await;
         self.ledger
             .append(&self.name, &batch)
-            .map_err(SinkError::new)
+            .map_err(MessageSinkError::new)
     }
 }

@@ -3,7 +3,7 @@
 use crate::brokers::Brokers;
 use crate::recorder::Recorder;
 use crate::until;
-use backstop_kafka::{Phase, Source};
+use backstop_kafka::{ConsumerPhase, KafkaConsumer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ async fn an_outage_of_all_brokers_is_survived() {
     let recorder = Arc::new(Recorder::closed());
     let mut settings = brokers.settings();
     settings.session_timeout = Duration::from_secs(10);
-    let source = Source::start(&settings, Arc::clone(&recorder) as _).expect("a source");
+    let source = KafkaConsumer::start(&settings, Arc::clone(&recorder) as _).expect("a source");
     recorder.let_through(10);
     until("some are taken in", || recorder.taken() == 100).await;
 
     brokers.mock().broker_down(-1).expect("down");
     recorder.let_through(1_000);
-    until("it is noticed", || source.status().trouble.is_some()).await;
-    assert_eq!(source.status().phase, Phase::Running);
+    until("it is noticed", || source.status().last_failure.is_some()).await;
+    assert_eq!(source.status().phase, ConsumerPhase::Running);
     assert!(recorder.taken() <= 180, "no more than may be uncommitted");
     brokers.mock().broker_up(-1).expect("up");
     until("all is taken in", || recorder.taken() == 600).await;
@@ -41,9 +41,10 @@ async fn a_source_starts_before_its_brokers_do() {
     brokers.produce(0..10);
     brokers.mock().broker_down(-1).expect("down");
     let recorder = Arc::new(Recorder::open());
-    let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
     until("it says that it cannot connect", || {
-        source.status().trouble.is_some()
+        source.status().last_failure.is_some()
     })
     .await;
     brokers.mock().broker_up(-1).expect("up");

@@ -3,7 +3,7 @@
 use crate::brokers::{Brokers, SESSION};
 use crate::recorder::Recorder;
 use crate::until;
-use backstop_kafka::{Flow, Phase, Running, Settings, Source};
+use backstop_kafka::{ConsumerPhase, KafkaConsumer, KafkaFlow, KafkaSettings, RunningConsumer};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -45,7 +45,7 @@ fn figures(topic: &str) -> BTreeMap<String, u64> {
     figures
 }
 
-fn settings(brokers: &Brokers) -> Settings {
+fn settings(brokers: &Brokers) -> KafkaSettings {
     let mut settings = brokers.settings();
     settings.partition_waiting_max = PARTITION_WAITING_MAX;
     settings.records_max = RECORDS_MAX;
@@ -56,7 +56,7 @@ fn settings(brokers: &Brokers) -> Settings {
 }
 
 /// Bounds are kept, and the partitions are ours; tells whether they are all paused.
-fn check(source: &Running) -> bool {
+fn check(source: &RunningConsumer) -> bool {
     let status = source.status();
     let partitions = status.partitions.iter();
     assert!(
@@ -68,12 +68,12 @@ fn check(source: &Running) -> bool {
     let records =
         partitions.map(|partition| partition.records_waiting + partition.records_uncommitted);
     assert!(records.sum::<usize>() <= RECORDS_MAX, "{status:?}");
-    assert_eq!(status.phase, Phase::Running);
+    assert_eq!(status.phase, ConsumerPhase::Running);
     status.partitions.len() == 3
         && status
             .partitions
             .iter()
-            .all(|partition| partition.flow == Flow::Full)
+            .all(|partition| partition.flow == KafkaFlow::Full)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +82,8 @@ async fn a_slow_sink_pauses_the_source_and_stays_in_the_group() {
     metrics();
     brokers.produce(0..RECORDS);
     let recorder = Arc::new(Recorder::closed());
-    let source = Source::start(&settings(&brokers), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&settings(&brokers), Arc::clone(&recorder) as _).expect("a source");
     until("all is paused", || check(&source)).await;
     let since = Instant::now();
     until("more time passes than a poll may take", || {
@@ -121,7 +122,7 @@ async fn a_stop_leaves_behind_what_does_not_end_in_time() {
     let recorder = Arc::new(Recorder::closed());
     let mut settings = settings(&brokers);
     settings.stop_wait = Duration::from_millis(300);
-    let source = Source::start(&settings, Arc::clone(&recorder) as _).expect("a source");
+    let source = KafkaConsumer::start(&settings, Arc::clone(&recorder) as _).expect("a source");
     recorder.let_through(1);
     until("one is taken in and one is not", || {
         recorder.taken() == 10 && recorder.seen().calls.len() == 2

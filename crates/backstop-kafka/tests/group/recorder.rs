@@ -1,7 +1,7 @@
 //! A sink within the test, and what it saw.
 
 use async_trait::async_trait;
-use backstop_kafka::{Message, Sink, SinkError};
+use backstop_kafka::{KafkaMessage, MessageSink, MessageSinkError};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
@@ -74,14 +74,14 @@ impl Recorder {
         }
     }
 
-    fn answer(&self, batch: &[Message]) -> Result<(), SinkError> {
+    fn answer(&self, batch: &[KafkaMessage]) -> Result<(), MessageSinkError> {
         let mut seen = self.seen();
         if seen.refused.contains(&batch[0].partition) {
             seen.refusals += 1;
             assert!(seen.refusals != 2, "a sink may panic, too");
-            return Err(SinkError::new("not now"));
+            return Err(MessageSinkError::new("not now"));
         }
-        let number = |message: &Message| {
+        let number = |message: &KafkaMessage| {
             let payload = message.payload.as_deref().expect("a payload");
             std::str::from_utf8(payload)
                 .expect("text")
@@ -98,8 +98,8 @@ impl Recorder {
 }
 
 #[async_trait]
-impl Sink for Recorder {
-    async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
+impl MessageSink for Recorder {
+    async fn take_in(&self, batch: Vec<KafkaMessage>) -> Result<(), MessageSinkError> {
         self.seen()
             .calls
             .push((batch[0].partition, batch[0].offset));

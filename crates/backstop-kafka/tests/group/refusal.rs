@@ -3,10 +3,10 @@
 use crate::brokers::Brokers;
 use crate::recorder::Recorder;
 use crate::until;
-use backstop_kafka::{Flow, PartitionStatus, Running, Source};
+use backstop_kafka::{KafkaConsumer, KafkaFlow, PartitionStatus, RunningConsumer};
 use std::sync::Arc;
 
-fn partition(source: &Running, number: i32) -> Option<PartitionStatus> {
+fn partition(source: &RunningConsumer, number: i32) -> Option<PartitionStatus> {
     source
         .status()
         .partitions
@@ -20,7 +20,8 @@ async fn a_partition_whose_records_are_refused_waits_and_loses_nothing() {
     brokers.produce(0..300);
     let recorder = Arc::new(Recorder::open());
     recorder.seen().refused.insert(0);
-    let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
 
     until("the others go on", || {
         recorder.taken() == 200 && brokers.committed_records() == 200
@@ -33,13 +34,13 @@ async fn a_partition_whose_records_are_refused_waits_and_loses_nothing() {
     brokers.produce(300..360);
     until("the others still go on", || recorder.taken() == 240).await;
     let held = partition(&source, 0).expect("it is ours");
-    assert_eq!(held.flow, Flow::Failing);
+    assert_eq!(held.flow, KafkaFlow::Failing);
     assert!(
         held.records_waiting <= 20 && held.records_uncommitted == 10,
         "{held:?}"
     );
     assert_eq!(brokers.committed().get(&0), None);
-    assert!(source.status().trouble.is_some());
+    assert!(source.status().last_failure.is_some());
     until("its lag shows", || {
         partition(&source, 0).and_then(|status| status.lag) == Some(120)
     })
@@ -50,7 +51,7 @@ async fn a_partition_whose_records_are_refused_waits_and_loses_nothing() {
     until("nothing is left", || source.lag() == Some(0)).await;
     assert_eq!(
         partition(&source, 0).map(|status| status.flow),
-        Some(Flow::Flowing)
+        Some(KafkaFlow::Flowing)
     );
     let left = source.stop().await;
     assert_eq!((left.unfinished, left.uncommitted), (0, 0));
@@ -64,7 +65,8 @@ async fn a_stop_does_not_wait_for_a_batch_that_is_refused() {
     brokers.produce(0..20);
     let recorder = Arc::new(Recorder::open());
     recorder.seen().refused.insert(0);
-    let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
+    let source =
+        KafkaConsumer::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
     until("the other goes on", || {
         recorder.taken() == 10 && recorder.seen().refusals > 2
     })

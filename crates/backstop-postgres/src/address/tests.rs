@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(text: &str) -> Address {
+fn read(text: &str) -> PostgresAddress {
     text.parse()
         .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
@@ -14,7 +14,7 @@ fn what_is_ours_is_taken_and_the_rest_is_the_drivers() {
         (address.schema.as_str(), address.connections),
         ("work_2", 3)
     );
-    assert_eq!(address.pooler, Pooler::Transaction);
+    assert_eq!(address.pooler, PoolerMode::Transaction);
     assert_eq!(address.config.get_application_name(), Some("x"));
     assert_eq!(address.config.get_ports(), [5433]);
     assert_eq!(
@@ -61,7 +61,7 @@ fn what_cannot_be_is_refused_without_the_password() {
         ("postgres://u:secret@h/db?colour=red", "colour"),
         ("postgres://u:secret@h:port/db", "port"),
     ] {
-        let error = text.parse::<Address>().expect_err(text).to_string();
+        let error = text.parse::<PostgresAddress>().expect_err(text).to_string();
         assert!(
             error.contains(says) && !error.contains("secret"),
             "{text}: {error}"

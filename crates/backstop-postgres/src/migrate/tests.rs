@@ -1,6 +1,6 @@
 use super::*;
-use crate::{Durability, PostgresStore, connect};
-use backstop_core::port::{Grade, Store};
+use crate::{PostgresDurability, PostgresStore, connect};
+use backstop_core::port::{FindingSeverity, Store};
 use backstop_testkit::given::{Scene, job, names};
 use backstop_testkit::servers;
 use futures_util::future::join_all;
@@ -12,21 +12,28 @@ const NEXT: UpgradeSteps<'_> = UpgradeSteps(&["ALTER TABLE worker ADD COLUMN not
      CREATE TABLE step (x int NOT NULL);
      INSERT INTO step VALUES (1)"]);
 
-fn link(address: &str) -> Link {
-    Link::new(address.parse().expect("an address")).expect("a link")
+fn link(address: &str) -> PostgresLink {
+    PostgresLink::new(address.parse().expect("an address")).expect("a link")
 }
 
 /// A schema of version 1 with one job: its address, and the store.
 async fn version_1() -> (String, Arc<dyn Store>) {
     let address = servers::postgres().fresh_url();
-    let store = Arc::new(PostgresStore::open(&address, Durability::Full).expect("an address"));
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 0, to: 1 }));
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 1, to: 1 }));
+    let store =
+        Arc::new(PostgresStore::open(&address, PostgresDurability::Full).expect("an address"));
+    assert_eq!(
+        store.migrate().await,
+        Ok(MigrationResult { from: 0, to: 1 })
+    );
+    assert_eq!(
+        store.migrate().await,
+        Ok(MigrationResult { from: 1, to: 1 })
+    );
     Scene::new(store.clone()).insert([job("q", "a")]).await;
     (address, store)
 }
 
-async fn count(link: &Link, what: &str) -> i64 {
+async fn count(link: &PostgresLink, what: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM \"{}\".{what}", link.schema());
     row::get(&link.rows(DOING, &sql, &[]).await.expect(what)[0], 0).expect("a count")
 }
@@ -34,9 +41,9 @@ async fn count(link: &Link, what: &str) -> i64 {
 #[tokio::test]
 async fn a_store_of_version_1_takes_the_next_step_once_and_keeps_its_jobs() {
     let (address, store) = version_1().await;
-    let links: Vec<Link> = (0..4).map(|_| link(&address)).collect();
+    let links: Vec<PostgresLink> = (0..4).map(|_| link(&address)).collect();
     let migrated = join_all(links.iter().map(|link| migrate_by(link, NEXT))).await;
-    let migrated: Vec<Migrated> = migrated
+    let migrated: Vec<MigrationResult> = migrated
         .into_iter()
         .map(|made| made.expect("migrated"))
         .collect();
@@ -71,13 +78,13 @@ async fn a_step_that_is_cut_short_leaves_nothing_behind() {
         .iter()
         .find(|found| found.what == "version 1 of 1");
     assert_eq!(
-        found.expect("its version").grade,
-        Grade::Good,
+        found.expect("its version").severity,
+        FindingSeverity::Good,
         "{examined:?}"
     );
     assert_eq!(
         migrate_by(&link, NEXT).await,
-        Ok(Migrated { from: 1, to: 2 })
+        Ok(MigrationResult { from: 1, to: 2 })
     );
 }
 
@@ -114,7 +121,7 @@ async fn a_second_one_that_migrates_waits_for_the_step_of_the_first() {
     let (second, ()) = tokio::join!(migrate_by(&link, NEXT), ending);
     assert_eq!(
         second,
-        Ok(Migrated { from: 2, to: 2 }),
+        Ok(MigrationResult { from: 2, to: 2 }),
         "it found the step taken"
     );
     assert_eq!(count(&link, "step").await, 1);
@@ -125,7 +132,7 @@ async fn a_new_schema_is_made_in_the_newest_version_at_once() {
     let link = link(&servers::postgres().fresh_url());
     assert_eq!(
         migrate_by(&link, NEXT).await,
-        Ok(Migrated { from: 0, to: 2 })
+        Ok(MigrationResult { from: 0, to: 2 })
     );
     assert_eq!(mark(&link).await, Ok(SchemaMark::Version(2)));
 }

@@ -1,10 +1,12 @@
--- Takes in what was decided about keys. Answers for those whose lease was not the current one:
--- their number from 1 on and true; and for those that are due now or at some time: their number and
--- false. stream names; then per decision, by stream and key, none twice: which of them, key,
--- number, turn, how many had arrived, watermark, standing, then (0 keep, 1 release, 2 clear), until
--- or when, the last end that is not cut short; per count: decision, what, number; per record that
--- goes: decision, position; per record that stays: decision, position, step, tenant, time, payload;
--- now
+-- Applies decisions about keys. Returns a row for each decision whose lease was not the current
+-- one: its index from 1 on and true. Returns a row for each released key that is due now or later:
+-- its index and false.
+-- Parameters: stream names; then per decision, by stream and key, none twice: index of its stream,
+--   key, lease number, turn, how many records had arrived, watermark, standing (the state of the
+--   key), then (0 keep, 1 release, 2 clear), new lease end or due time, the last end that is not
+--   cut short; per count: index of its decision, what, number; per record to drop: index of its
+--   decision, position; per record to hold: index of its decision, position, step, tenant, time,
+--   payload; now.
 CREATE FUNCTION advance(p_streams text[], p_stream_at int[], p_keys text[], p_numbers bigint[], p_turns bigint[], p_seen bigint[],
   p_watermarks bigint[], p_standings bytea[], p_thens smallint[], p_times bigint[], p_longest bigint[],
   p_count_of int[], p_count_whats smallint[], p_count_numbers bigint[], p_drop_of int[], p_drop_positions bigint[],
@@ -45,7 +47,7 @@ BEGIN
   END IF;
 END $$;
 
--- Counts what happened, for decisions that were taken in.
+-- Adds the counts of those decisions that were applied.
 CREATE FUNCTION count_applied(p_streams int[], p_applied int[], p_count_of int[], p_whats smallint[], p_numbers bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -56,8 +58,8 @@ BEGIN
     GROUP BY x.stream, x.what;
 END $$;
 
--- Those of some decisions that are not applied, and never were. A turn that was taken in before
--- counts as applied, and so does the end of a key that is not there.
+-- The decisions that are not applied now and were not applied before. A turn that was applied
+-- before counts as applied, and so does clearing a key that does not exist.
 CREATE FUNCTION stale_advances(p_streams int[], p_keys text[], p_numbers bigint[], p_turns bigint[], p_thens smallint[], p_applied int[])
 RETURNS SETOF int LANGUAGE plpgsql AS $$
 BEGIN
@@ -68,7 +70,7 @@ BEGIN
       AND NOT CASE WHEN k.turn IS NULL THEN u.next = 2 ELSE coalesce(k.number = u.number, false) AND u.turn <= k.turn END;
 END $$;
 
--- Removes keys that were cleared, if nothing of them is to be remembered.
+-- Removes cleared keys that have neither a watermark nor a state.
 CREATE FUNCTION forget_stream_keys(p_streams int[], p_keys text[], p_thens smallint[], p_applied int[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH gone AS (

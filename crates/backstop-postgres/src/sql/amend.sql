@@ -1,9 +1,12 @@
--- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3 move.
--- Answers for those it did not: their number from 1 on, why, and for a key of another live job,
--- whose. With a filter, a job that does not fit any more is passed in silence. 0 not found, 1
--- running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 8 full, 10 and its state: not
--- in the one that was meant ids, action, the queue to move to, the state that is meant; filter:
--- whether there is one, queue, kind, state, fingerprint; now, how many queues there may be
+-- Applies an action to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3
+-- move. Returns a row for each job that it refused: its index from 1 on, why, and the other live
+-- job that holds its unique key. With a filter, a job that does not match any more is skipped and
+-- gets no row.
+--
+-- Refusals: 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 unique key held, 6 filter does not
+--   match, 7 alive, 8 queue full, 10 plus the state: not in the expected state.
+-- Parameters: ids, action, the queue to move to, the expected state; filter: whether there is one,
+--   queue, kind, state, fingerprint; now, how many queues there may be.
 CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text, p_kind text,
   p_state smallint, p_fingerprint bigint, p_now bigint, p_max_queues int DEFAULT 10000)
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
@@ -23,12 +26,12 @@ DECLARE
   v_new text[] := '{}';
 BEGIN
   IF p_action = 3 THEN v_new := new_queues(ARRAY[p_to], p_max_queues); END IF;
-  -- Before the queues, as pushes lock them.
+  -- Lock the bounds before the queues, in the order of pushes.
   v_names := CASE p_action WHEN 0 THEN ARRAY(SELECT q.name FROM queue q WHERE q.id = ANY (v_queues)) WHEN 3 THEN ARRAY[p_to] ELSE '{}' END;
   v_rooms := rooms(v_names);
   v_full := ARRAY(SELECT u.name FROM unnest(v_names, v_rooms) u(name, room) WHERE u.room <= 0);
-  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting
-  -- meanwhile.
+  -- Claims take no row lock on jobs. So a call that takes a job out of the ready line locks its
+  -- queue, and claims wait.
   v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id FOR UPDATE);
   PERFORM 1 FROM lease l WHERE l.no = ANY (ARRAY(SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids)))
     ORDER BY l.no + 0 FOR UPDATE;
@@ -46,15 +49,17 @@ BEGIN
       RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
     END IF;
   END LOOP;
-  -- All at once, and not by `close_leases`: that passes over every row which a transaction touched
-  -- and rolled back, 68,000 of them when it was called for each of 500 jobs. Nobody else ends jobs
-  -- of these leases now, as they are locked; the few that a seizure made meanwhile are not.
+  -- Delete the emptied leases at once, and not by `close_leases`: it skips every row that a
+  -- transaction touched and rolled back, 68,000 of them when it was called for each of 500 jobs. No
+  -- other session ends jobs of these leases now, as they are locked; the few that a seizure made
+  -- meanwhile are not.
   DELETE FROM lease WHERE no = ANY (ARRAY(
     SELECT l.no FROM lease l WHERE l.no = ANY (v_leases) AND NOT lease_has_jobs(l, false) FOR UPDATE SKIP LOCKED));
   IF v_new <> '{}' THEN PERFORM check_queues(v_new, p_max_queues); END IF;
 END $$;
 
--- `enters`: the queue that has one live job more. `lease`: the one that has a job less.
+-- Applies the action to one job. `enters`: the queue that gains a live job. `lease`: the lease that
+-- loses a job.
 CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text,
   p_kind text, p_state smallint, p_fingerprint bigint, p_full text[], p_now bigint,
   OUT refusal int, OUT twin uuid, OUT enters text, OUT lease bigint) LANGUAGE plpgsql AS $$
@@ -81,19 +86,20 @@ BEGIN
       SELECT 0, f.no, f.run_at, f.inserted_at, f.queue, f.attempts, f.lost, f.requeues, f.level, f.id, f.kind, f.payload, f.unique_key,
         f.unique_states, f.unique_until, f.retry, f.history, f.settled_lease, f.settled_tag INTO v_job
         FROM finished f WHERE f.id = p_id FOR UPDATE;
-      -- A number nobody writes is damage; dead is where a person looks.
+      -- No code writes another state, so the row is damaged; it counts as dead, where an operator
+      -- looks.
       SELECT CASE WHEN f.state IN (4, 6) THEN f.state ELSE 5 END, f.fingerprint INTO v_state, v_fingerprint
         FROM finished f WHERE f.id = p_id;
       IF v_state IS NULL THEN
-        -- It may have been promoted between the looks: then it is in line now, and cannot leave it
-        -- unseen.
+        -- The job may have been promoted between the look-ups: then it is in the ready line now,
+        -- and cannot leave it without the lock of its queue.
         SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
         v_state := CASE WHEN FOUND THEN 1 END;
       END IF;
     END IF;
   END IF;
-  -- A job that came in after the queues were locked is not there yet. One whose queue is missing
-  -- can be deleted.
+  -- A job that was enqueued after the queues were locked counts as not found. A job whose queue is
+  -- missing can only be deleted.
   refusal := CASE
     WHEN v_state IS NULL THEN 0
     WHEN NOT v_job.queue = ANY (p_locked) AND (p_action <> 2 OR EXISTS (SELECT 1 FROM queue q WHERE q.id = v_job.queue)) THEN 0
@@ -131,7 +137,7 @@ BEGIN
   IF p_action IN (0, 3) THEN
     v_job.queue := v_to;
     v_job.run_at := p_now;
-    -- A level that is none would never be claimed.
+    -- A job with a damaged level would never be claimed.
     v_job.level := CASE WHEN v_job.level BETWEEN 0 AND 3 THEN v_job.level ELSE 2 END;
     IF v_state >= 4 THEN
       v_job.attempts := 0;
@@ -145,7 +151,7 @@ BEGIN
   END IF;
 END $$;
 
--- Takes a job out of its table, and out of its place in line. The caller closes its lease.
+-- Removes a job from its table and its place in the ready line. The caller closes its lease.
 CREATE FUNCTION take_out(p_job job, p_state smallint, p_lease bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_state IN (1, 2) THEN
@@ -160,10 +166,11 @@ BEGIN
   END IF;
 END $$;
 
--- The next jobs in order of arrival that a filter fits and an action could apply to, at most so
--- many; looks at no more than `p_looks` jobs. `next_no` is where to go on, NULL at the end; the row
--- with no id only says that. after which number, filter: queue, kind, states by bit, fingerprint;
--- how many, how many to look at
+-- The next jobs by arrival that match a filter and that an action could apply to: at most `p_max`,
+-- from at most `p_looks` rows. The row without an id says in `next_no` where to go on; NULL is the
+-- end.
+-- Parameters: the number to start behind; filter: queue, kind, states by bit, fingerprint; how many
+--   jobs, how many rows to look at.
 CREATE FUNCTION pick(p_after bigint, p_queue text, p_kind text, p_states int, p_fingerprint bigint, p_max int, p_looks int)
 RETURNS TABLE (id uuid, next_no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

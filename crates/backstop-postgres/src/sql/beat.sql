@@ -1,7 +1,8 @@
--- Keeps claims alive; answers which of the named leases are lost, by number from 1 on: those that
--- are not current, and under which their jobs were not settled. The end of a claim follows
--- `backstop_core::lease::extended`. worker, its queues, per lease: id, queue, number; the new end,
--- the last end that is not cut short, now
+-- Records a heartbeat of a worker and extends its claims. Returns which of these leases are lost,
+-- by index from 1 on: those that are not current, unless their jobs were settled under them. The
+-- new end of a claim follows `backstop_core::lease::extend_lease`.
+-- Parameters: worker, its queues; per lease: id of the job, queue, lease number; the new end, the
+--   last end that is not cut short, now.
 CREATE FUNCTION beat(p_worker text, p_served text, p_ids uuid[], p_queues text[], p_numbers bigint[], p_until bigint,
   p_longest bigint, p_now bigint)
 RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
@@ -22,14 +23,15 @@ BEGIN
   RETURN QUERY SELECT u FROM unnest(v_lost) u WHERE NOT is_settled(p_ids[u], p_queues[u], p_numbers[u], NULL);
 END $$;
 
--- Notes that runs have begun; answers which leases are lost, by number from 1 on.
--- per lease: id, queue, number
+-- Records that runs have started. Returns which leases are lost, by index from 1 on.
+-- Parameters, per lease: id of the job, queue, lease number.
 CREATE FUNCTION begin_runs(p_ids uuid[], p_queues text[], p_numbers bigint[]) RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_done text := see_others();
 BEGIN
   PERFORM 1 FROM lease l WHERE l.number = ANY (p_numbers) ORDER BY l.no + 0 FOR NO KEY UPDATE;
-  -- A seizer does not run the job: what is known of the worker that vanished stays.
+  -- A worker that seized the lease does not run the job: what is known of the worker that vanished
+  -- stays.
   UPDATE lease l SET begun = coalesce(l.begun, '{}') || r.seqs
     FROM (SELECT r.lease, array_agg(DISTINCT r.seq) AS seqs FROM current_runs(p_ids, p_queues, p_numbers) r GROUP BY r.lease) r
     WHERE l.no = ANY (ARRAY[r.lease]) AND l.vanished_worker IS NULL AND NOT coalesce(l.begun @> r.seqs, false);

@@ -1,4 +1,4 @@
--- The cells of these names: their numbers from 1 on; those that do not exist are left out.
+-- The cells of these names, by index from 1 on; names without a cell are left out.
 CREATE FUNCTION cells(p_names text[]) RETURNS TABLE (at int, version bigint, value bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -6,16 +6,17 @@ BEGIN
     CROSS JOIN LATERAL (SELECT c.version, c.value FROM cell c WHERE c.name = u.name OFFSET 0) c;
 END $$;
 
--- The next cells from a name on, by the bytes of their names.
+-- The next cells from a name on, ordered by the bytes of their names.
 CREATE FUNCTION list_cells(p_from text, p_max int) RETURNS TABLE (name text, version bigint, value bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT c.name, c.version, c.value FROM cell c WHERE c.name >= p_from ORDER BY c.name LIMIT p_max;
 END $$;
 
--- Changes cells one after the other, as `backstop_core::port::Swap::judge` says. Answers for those
--- it did not: their number from 1 on and what stands; no version where nothing does. per change:
--- name, the version seen, the version it gets, value
+-- Applies compare-and-set changes to cells one after the other, as
+-- `backstop_core::port::CellSwap::judge` says. Returns a row for each change that was refused: its
+-- index from 1 on and the current cell; no version if there is none.
+-- Parameters, per change: name, the version that the caller saw, the version it gets, value.
 CREATE FUNCTION swap(p_names text[], p_seen bigint[], p_versions bigint[], p_values bytea[])
 RETURNS TABLE (at int, version bigint, value bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -23,7 +24,7 @@ DECLARE
   v_done text := see_others();
   v_cell cell%ROWTYPE;
 BEGIN
-  -- In one order for everybody, so that nobody waits in a circle.
+  -- All sessions lock in the same order, so that they cannot deadlock.
   PERFORM 1 FROM cell c WHERE c.name = ANY (p_names) ORDER BY c.name FOR UPDATE;
   FOR i IN 1 .. cardinality(p_names) LOOP
     LOOP
@@ -39,7 +40,7 @@ BEGIN
         UPDATE cell c SET version = p_versions[i], value = p_values[i] WHERE c.name = p_names[i];
       ELSE
         INSERT INTO cell (name, version, value) VALUES (p_names[i], p_versions[i], p_values[i]) ON CONFLICT (name) DO NOTHING;
-        -- Somebody made it between the two statements: then there is one to look at.
+        -- Another session made the cell between the two statements: look again.
         CONTINUE WHEN NOT FOUND;
       END IF;
       EXIT;

@@ -1,10 +1,10 @@
--- What a claim holds, for whoever claimed or seized it. Jobs are looked up lease by lease: left a
--- choice, and once it had statistics, the planner read all jobs of the queue for each claim, at 30
--- ms where 100,000 of them were running. A server that has looked when a table had no rows takes
--- any index of it for as short as the other, and then the one whose order is of some use. So
--- wherever a row is looked up all the time, no other index has any: no join with queue but a
--- look-up of its name, no order by what an index begins with (`no + 0`), no condition on a column
--- that another index has (`hi + 0`).
+-- The jobs of a claim, for the worker that claimed or seized them. Jobs are looked up lease by
+-- lease: left a choice, and once it had statistics, the planner read all jobs of the queue for each
+-- claim, at 30 ms where 100,000 of them were running. A planner that saw a table when it was empty
+-- believes all its indexes to be equally short, and takes the one whose order is of some use. So no
+-- other index may serve a query that runs all the time: no join with queue but a look-up of its
+-- name, no order by the first column of an index (`no + 0`), no condition on a column of another
+-- index (`hi + 0`).
 CREATE FUNCTION held(p_number bigint)
 RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
   run_at bigint, retry bytea, history bytea, vanished_worker text, vanished_number bigint, begun boolean)
@@ -18,9 +18,9 @@ BEGIN
   WHERE l.number = p_number AND (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back));
 END $$;
 
--- Leases places of one queue and level: `p_seqs` in order. Places with many holes among them are
--- spread over several leases: one that has to be kept outside of its row would be fetched again for
--- every job that is settled.
+-- Leases places of one queue and level: `p_seqs` in order. Places with many gaps between them are
+-- spread over several leases: PostgreSQL would store a large multirange outside of its row (TOAST),
+-- and fetch it again for every job that is settled.
 CREATE FUNCTION lease_out(p_number bigint, p_worker text, p_until bigint, p_queue int, p_level smallint, p_seqs bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -46,9 +46,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- How many of these places of a queue and level, in order, a claim takes until their payloads have
--- so many bytes, and how many bytes are left then. One sum over the range says in most cases that
--- it takes all of them.
+-- How many of these places of a queue and level, in order, a claim takes until their payloads reach
+-- `p_bytes`, and how many bytes are left then. In most cases one sum over the range shows that the
+-- claim takes all of them.
 CREATE FUNCTION fitting(p_queue int, p_level smallint, p_seqs bigint[], p_bytes bigint, OUT jobs int, OUT bytes_left bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -67,10 +67,10 @@ BEGIN
   END LOOP;
 END $$;
 
--- Hands out ready jobs; what is left of it, if this claim was made before. Claims of one queue wait
--- for each other: they are short, and none of them waits for a disk. No further job once the
--- payloads have `p_bytes` bytes. The places are read first and the jobs after, by their range: `seq
--- = ANY (…)` alone made the planner walk the whole queue.
+-- Claims ready jobs. A repeated claim returns those jobs of the first call that are still running.
+-- Claims of one queue run one after the other: they are short, and none of them waits for a disk. A
+-- claim takes no further job once the payloads have `p_bytes` bytes. It reads the places first and
+-- the jobs after, by their range: `seq = ANY (…)` alone made the planner walk the whole queue.
 CREATE FUNCTION claim(p_number bigint, p_worker text, p_until bigint, p_queues text[], p_max int[], p_now bigint,
   p_bytes bigint DEFAULT 4194304)
 RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
@@ -90,11 +90,11 @@ DECLARE
   v_fitting record;
   v_round int;
 BEGIN
-  -- Only these: a queue that comes into being meanwhile is not locked.
+  -- Use only these queues below: a queue that is made after this statement is not locked.
   v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.name = ANY (p_queues) ORDER BY q.id FOR UPDATE);
   IF EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
     RETURN QUERY SELECT * FROM held(p_number);
-    -- Once nothing is left of it, the number is as good as new.
+    -- If no job is left under the number, the call claims as if the number was new.
     IF FOUND THEN RETURN; END IF;
   END IF;
   FOR v_want IN 1 .. cardinality(p_queues) LOOP
@@ -103,7 +103,7 @@ BEGIN
     CONTINUE WHEN NOT FOUND OR v_left <= 0 OR v_bytes <= 0;
     SELECT * INTO v_reached FROM reached c WHERE c.queue = v_queue ORDER BY c.step DESC LIMIT 1;
     v_before := v_reached;
-    -- A queue that always has more than is wanted is swept by the clock; one that runs dry, at
+    -- A queue that always has more than is wanted is swept once a second; one that runs dry, at
     -- once.
     IF (v_reached.at <> v_reached.swept OR v_reached.pending <> '{}') AND NOT p_now - v_reached.swept_at BETWEEN 0 AND 1000000 THEN
       SELECT * INTO v_swept FROM sweep(v_reached, p_now);
@@ -118,7 +118,7 @@ BEGIN
           SELECT * INTO v_fitting FROM fitting(v_queue, v_level::smallint, v_seqs, v_bytes);
           v_seqs := v_seqs[1 : v_fitting.jobs];
           v_bytes := v_fitting.bytes_left;
-          -- These and no others: a job may have been given back since they were read.
+          -- Delete exactly these places: another job may have been given back since they were read.
           DELETE FROM returned r WHERE r.queue = v_queue AND r.level = v_level
             AND r.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)] AND r.seq = ANY (v_seqs);
           PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs, p_now);
@@ -137,8 +137,8 @@ BEGIN
           v_seqs := v_seqs[1 : v_fitting.jobs];
           v_bytes := v_fitting.bytes_left;
           PERFORM lease_out(p_number, p_worker, p_until, v_queue, v_level::smallint, v_seqs, p_now);
-          -- A range without a hole is all ours; one with holes may have a late job in it that this
-          -- statement already sees.
+          -- A range without a gap belongs to this claim as a whole. A range with gaps may contain a
+          -- late job that this statement already sees.
           RETURN QUERY SELECT p_queues[v_want], j.level, j.seq, j.id, j.kind, j.payload, j.attempts, j.lost, j.inserted_at, j.run_at,
               j.retry, j.history, NULL::text, NULL::bigint, false
             FROM job j WHERE j.queue = v_queue AND j.level = v_level AND j.seq BETWEEN v_seqs[1] AND v_seqs[cardinality(v_seqs)]

@@ -1,8 +1,10 @@
--- Takes dead letters in; answers for those that were not: their number from 1 on, whether their
--- queue's dead letters are at their bound, and whether another queue has their id; if neither,
--- their id is known. Each goes through `job`, whose unique ids are where pushes of one id meet. per
--- letter: queue, id, level, kind, payload, time, key, its states, its end, policy, attempts, lost
--- leases, requeues, when it came in, when it died, reason, history, fingerprint
+-- Stores dead letters. Returns a row for each that was refused: its index from 1 on, whether the
+-- queue is at its bound of dead letters, and whether another queue has the id; if neither, the
+-- queue itself already has the id. Each job goes through `job`, whose unique index on ids is where
+-- concurrent pushes of one id meet.
+-- Parameters, per dead letter: queue, id, level, kind, payload, time, unique key, the states in
+--   which the key is held, until when it is held, retry policy, attempts, lost leases, requeues,
+--   when it was enqueued, when it died, reason, history, fingerprint.
 CREATE FUNCTION bury(p_queues text[], p_ids uuid[], p_levels smallint[], p_kinds text[], p_payloads bytea[], p_run_ats bigint[],
   p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[], p_attempts int[], p_lost int[], p_requeues int[],
   p_inserted_ats bigint[], p_finished_ats bigint[], p_reasons text[], p_histories bytea[], p_fingerprints bigint[])
@@ -54,22 +56,23 @@ BEGIN
   END LOOP;
 END $$;
 
--- Dead letters of a queue, or of all, by what they died of: the largest groups first. They are
--- counted in the index. queue, how many
+-- Dead letters of one queue, or of all, grouped by fingerprint: the largest groups first. The index
+-- alone is read to count them.
+-- Parameters: queue, how many groups.
 CREATE FUNCTION groups(p_queue text, p_max int)
 RETURNS TABLE (queue text, fingerprint bigint, jobs bigint, first_at bigint, last_at bigint, sample uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_queue int := (SELECT q.id FROM queue q WHERE q.name = p_queue);
 BEGIN
-  -- The sample is looked up after the groups were chosen: for these, and not for all.
+  -- Look the sample up after the groups are chosen: only for these, and not for all.
   RETURN QUERY SELECT g.name, g.fingerprint, g.jobs, g.first_at, g.last_at,
       (SELECT f.id FROM finished f WHERE f.queue = g.queue AND f.state = 5 AND f.fingerprint = g.fingerprint
         ORDER BY f.finished_at DESC, f.no DESC LIMIT 1)
     FROM (
       SELECT q.name, q.id AS queue, c.* FROM queue q CROSS JOIN LATERAL (
         SELECT f.fingerprint, count(*) AS jobs, min(f.finished_at) AS first_at, max(f.finished_at) AS last_at FROM (
-          -- In the order of the one index that has only letters of this queue: no other will do,
-          -- whatever the server believes.
+          -- This is the order of the one index that has only dead letters of this queue, so the
+          -- planner can use no other, whatever the statistics say.
           SELECT f.fingerprint, f.finished_at FROM finished f WHERE f.queue = q.id AND f.state = 5 AND f.fingerprint IS NOT NULL
           ORDER BY f.fingerprint, f.finished_at, f.no OFFSET 0) f
         GROUP BY f.fingerprint) c

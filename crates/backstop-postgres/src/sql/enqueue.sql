@@ -1,10 +1,10 @@
--- The queue of a name, made if there is none.
+-- The id of the queue with this name; makes the queue if there is none.
 CREATE FUNCTION queue_or_new(p_name text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE v_queue int;
 BEGIN
   SELECT q.id INTO v_queue FROM queue q WHERE q.name = p_name AND q.retired_at IS NULL;
   IF FOUND THEN RETURN v_queue; END IF;
-  -- Whoever forgets it at this moment is waited for.
+  -- If another transaction is removing the retired queue right now, this update waits for it.
   UPDATE queue q SET retired_at = NULL, empty_since = NULL WHERE q.name = p_name RETURNING q.id INTO v_queue;
   IF FOUND THEN RETURN v_queue; END IF;
   INSERT INTO queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING RETURNING id INTO v_queue;
@@ -17,7 +17,7 @@ BEGIN
   RETURN v_queue;
 END $$;
 
--- Those of these names that no queue has yet. Refuses them if there would be more than `p_max`
+-- Returns the names that no queue has yet. Raises an error if there would be more than `p_max`
 -- queues.
 CREATE FUNCTION new_queues(p_names text[], p_max int) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE v_new text[] := ARRAY(SELECT DISTINCT n FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n));
@@ -28,14 +28,15 @@ BEGIN
   RETURN v_new;
 END $$;
 
--- Refuses queues that this call has made if there are now more than `p_max`, since others made some
--- at the same time. Calls count one after the other, each until its transaction ends. So it is the
--- last thing a call does: one that counted first, and then waited for a name or a key, held up
--- everybody who makes a queue.
+-- Raises an error if there are more than `p_max` queues now, which happens when concurrent calls
+-- make queues. Calls count one after the other: each holds the lock until its transaction ends. So
+-- a call counts last: one that counted first, and then waited for a name or a key, would block
+-- every session that makes a queue.
 CREATE FUNCTION check_queues(p_made text[], p_max int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock(ticket_tag(), 1);
-  -- A statement of its own, after the lock: it sees the queues that we waited for.
+  -- A separate statement after the lock, so that its snapshot sees the queues that this call waited
+  -- for.
   IF (SELECT count(*) FROM queue) > p_max THEN PERFORM refuse_queue(p_made[1], p_max); END IF;
 END $$;
 
@@ -45,7 +46,7 @@ BEGIN
     p_name, p_max USING ERRCODE = 'BS003';
 END $$;
 
--- Whether a job of another queue has an id that is known.
+-- Whether a job of another queue has this id.
 CREATE FUNCTION is_elsewhere(p_id uuid, p_queue text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_queue int := coalesce((SELECT q.id FROM queue q WHERE q.name = p_queue), -1);
 BEGIN
@@ -54,24 +55,30 @@ BEGIN
     OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.queue + 0 <> v_queue);
 END $$;
 
--- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key,
--- that their queue is full, or that another queue has their id; nothing of it if the id is known in
--- their queue. And for queues that have a bound: their number from -1 down. Every job goes into
--- `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id
--- meet, at whatever time they are to run. `p_singly` is for batches with keys, or with an id twice;
--- `p_careful` for transactions that may go on for long: they touch no id that is known, and nobody
--- waits for them to count queues: a few that overlap may together exceed that bound. `p_lowest` and
--- `p_highest` are given for jobs that are ready now and whose ids were all made within moments:
--- hardly any other id lies between them, and one look there takes the place of one for each job.
--- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states,
--- its end, policy
+-- Enqueues jobs. Returns a row for each job that was not enqueued: its index from 1 on, and who
+-- holds its unique key, that its queue is full, or that another queue has its id; none of these if
+-- its own queue already has the id. Returns a row for each queue that has a bound, too: its index
+-- from -1 down.
+--
+-- Every job goes into `job` first, and on into `waiting` if its time is still to come: the unique
+-- index on ids in `job` is where concurrent pushes of one id meet, whatever their times.
+--
+-- `p_singly`: the batch has unique keys, or has an id twice.
+-- `p_careful`: the transaction may stay open for long. Such a call touches no row of a known id,
+--   and does not take the lock of `check_queues`, so nobody waits for it. Several of them that
+--   overlap may together exceed `p_max_queues`.
+-- `p_lowest`, `p_highest`: given if all jobs are ready now and their ids were made within moments.
+--   Hardly any other id lies between them, so one range look-up replaces one look-up per job.
+--
+-- Parameters: queue names; then per job: index of its queue, now, id, level, kind, payload, time,
+--   unique key, the states in which the key is held, until when it is held, retry policy.
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
   p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL, p_max_queues int DEFAULT 10000)
 RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  -- NULL for one that is new or retired, or that has a bound.
+  -- NULL for a queue that is new or retired, or that has a bound.
   v_queues int[] := ARRAY(SELECT (SELECT q.id FROM queue q WHERE q.name = n AND q.max_size IS NULL AND q.retired_at IS NULL)
     FROM unnest(p_queues) n);
   v_done text;
@@ -88,8 +95,8 @@ BEGIN
   IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
     AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
   THEN
-    -- All of them are new, and so are queues: those come into being with their jobs, and need not
-    -- be looked at one by one.
+    -- No id is known, and some queues are new: make them here together with their jobs, so that the
+    -- jobs need not be enqueued one by one.
     v_queues := ARRAY(SELECT queue_or_new(n) FROM unnest(p_queues) n);
   END IF;
   IF array_position(v_queues, NULL) IS NOT NULL THEN
@@ -108,15 +115,16 @@ BEGIN
   END IF;
   IF p_lowest IS NOT NULL AND v_new = '{}' THEN
     BEGIN
-      -- The places are drawn in a subquery of their own: seq and no are one number. By subscripts:
-      -- PL/pgSQL has its arrays taken apart, and an unnest of all of them keeps each in a store of
-      -- its own first, which was a fifth of the insert.
+      -- A separate subquery draws the places, because seq and no are one number. The arrays are
+      -- read by subscript: PL/pgSQL keeps its arrays in expanded form, and an unnest of all of them
+      -- first copied each into a tuple store of its own, which was a fifth of the insert.
       INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
       SELECT s, s, coalesce(p_run_ats[o], p_nows[o]), p_nows[o], v_queues[p_queue_at[o]], 0, 0, 0, p_levels[o], p_ids[o], p_kinds[o],
         p_payloads[o], p_retries[o] FROM (SELECT nextval('line'), o FROM generate_series(1, cardinality(p_ids)) o) x(s, o);
       v_in := p_ids;
     EXCEPTION WHEN unique_violation THEN
-      -- One of them is known. The rows are gone again with the block, and are looked at one by one.
+      -- One of the ids is known. Leaving the block has rolled the rows back; the insert below skips
+      -- known ids.
       v_in := NULL;
     END;
     IF v_in IS NOT NULL AND cardinality(p_queues) = 1 THEN
@@ -160,9 +168,9 @@ BEGIN
   IF v_new <> '{}' AND NOT p_careful THEN PERFORM check_queues(v_new, p_max_queues); END IF;
 END $$;
 
--- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says. Tells
--- which queues these are, by number from -1 down: whoever pushes to them may have to wait for
--- others.
+-- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says.
+-- Returns which queues have a bound, by index from -1 down: a push to them may have to wait for
+-- other transactions.
 CREATE FUNCTION enqueue_bounded(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[])
 RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$
@@ -180,7 +188,8 @@ BEGIN
     a := p_queue_at[i];
     IF v_rooms[a] <= 0 THEN
       v_queue := (SELECT q.id FROM queue q WHERE q.name = p_queues[a]);
-      -- One that would not be taken in anyway makes nobody give way.
+      -- If the id is known or the unique key is held, the job is refused anyway, and no older job
+      -- has to give way.
       IF cardinality(known_outside(2, ARRAY[p_ids[i]])) = 0 AND key_holder(v_queue, p_keys[i], p_nows[i]) IS NULL THEN
         IF v_spares[a] IS NULL THEN
           SELECT * INTO v_spare FROM spare(v_queue);
@@ -201,7 +210,7 @@ BEGIN
   RETURN QUERY SELECT -o, NULL::uuid, false, false FROM generate_subscripts(v_rooms, 1) o WHERE v_rooms[o] IS NOT NULL;
 END $$;
 
--- Moves jobs of this very transaction out of the line: their time is still to come.
+-- Moves jobs of this transaction from `job` to `waiting`: their time is still to come.
 CREATE FUNCTION postpone(p_ids uuid[]) RETURNS void LANGUAGE sql AS $$
   WITH late AS (DELETE FROM job WHERE id = ANY (p_ids) RETURNING *)
   INSERT INTO waiting (run_at, no, inserted_at, queue, attempts, lost, requeues, level, state, id, kind, payload, unique_key,
@@ -210,7 +219,8 @@ CREATE FUNCTION postpone(p_ids uuid[]) RETURNS void LANGUAGE sql AS $$
     unique_until, retry FROM late
 $$;
 
--- Takes one job in; answers one row if it was not, with who holds its key.
+-- Enqueues one job. Returns one row if it was refused, with the holder of its unique key if that is
+-- the reason.
 CREATE FUNCTION enqueue_one(p_queue text, p_now bigint, p_id uuid, p_level smallint, p_kind text, p_payload bytea, p_run_at bigint,
   p_key text, p_key_states smallint, p_key_until bigint, p_retry bytea)
 RETURNS TABLE (holder uuid) LANGUAGE plpgsql AS $$
@@ -228,7 +238,8 @@ BEGIN
   IF p_key IS NOT NULL THEN
     holder := take_key(v_queue, p_key, p_id, p_key_states, p_key_until, false, p_now);
     IF holder IS NOT NULL THEN
-      -- Its own first push, which came in while this one waited for the key.
+      -- The holder is this very job: its first push committed while this repeated one waited for
+      -- the key.
       IF holder = p_id AND state_of(p_id) IS NOT NULL THEN holder := NULL; END IF;
       RETURN NEXT;
       RETURN;
@@ -241,7 +252,7 @@ BEGIN
     p_key_until, p_retry)
   ON CONFLICT (id) DO NOTHING;
   IF NOT FOUND OR cardinality(known_outside(0, ARRAY[p_id])) > 0 THEN
-    -- Known after all: nothing of this push stays, neither the row nor the key.
+    -- The id is known after all: remove both the row and the key of this push.
     DELETE FROM job WHERE id = p_id AND no = v_no;
     DELETE FROM key WHERE queue = v_queue AND key = p_key AND id = p_id;
     RETURN QUERY SELECT NULL::uuid;

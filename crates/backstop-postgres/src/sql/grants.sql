@@ -1,6 +1,6 @@
--- What can be called from outside takes its plans and its names from nobody's session: no
--- statistics, no search_path and no setting of a pooled connection can change what it does. The
--- rest is called by these only.
+-- A function that is called from outside takes its plans and its names from no session: no
+-- statistics, no search_path and no setting of a pooled connection can change what it does. All
+-- other functions are called only by these.
 DO $$
 DECLARE
   v_function regprocedure;

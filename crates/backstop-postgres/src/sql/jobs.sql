@@ -1,5 +1,5 @@
--- Jobs by id, in this order; those that do not exist are left out. One whose queue is missing comes
--- without its name.
+-- Jobs by id, in the order of the ids; ids without a job are left out. A job whose queue is missing
+-- has no queue name.
 CREATE FUNCTION jobs_by_id(p_ids uuid[])
 RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
   run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint,
@@ -29,7 +29,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The same, up to the job with which they have so many bytes of payloads and histories.
+-- The same, up to and with the job whose payload and history bring the sum to `p_bytes` bytes.
 CREATE FUNCTION jobs_within(p_ids uuid[], p_bytes bigint)
 RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
   run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint,
@@ -50,8 +50,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Waiting jobs in one state by their time, behind a place.
--- place: time and number; how many rows to look at
+-- Scheduled and retrying jobs by their time, behind a cursor.
+-- Parameters: the cursor as time and number; how many rows to read.
 CREATE FUNCTION list_waiting(p_at bigint, p_no bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -60,8 +60,8 @@ BEGIN
     WHERE (w.run_at, w.no) > (p_at, p_no) ORDER BY w.run_at, w.no LIMIT p_looks;
 END $$;
 
--- Ready jobs of a queue in claim order, behind a place.
--- queue, place: level and seq; how many rows to look at
+-- Ready and running jobs of a queue in claim order, behind a cursor.
+-- Parameters: queue; the cursor as level and seq; how many rows to read.
 CREATE FUNCTION list_ready(p_queue int, p_level smallint, p_seq bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, level bigint, seq bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -71,9 +71,10 @@ BEGIN
     WHERE j.queue = p_queue AND (j.level, j.seq) > (p_level, p_seq) ORDER BY j.level, j.seq LIMIT p_looks;
 END $$;
 
--- Ended jobs of a queue, or of all if there is none named, in one state behind a place, newest or
--- oldest first; only those dead of one thing if so asked. queue, state, fingerprint, whether oldest
--- first, place: time and number; how many rows to look at
+-- Ended jobs of one queue, or of all queues if it is NULL, in one state behind a cursor, newest or
+-- oldest first; with a fingerprint, only dead jobs that have it.
+-- Parameters: queue, state, fingerprint, whether oldest first; the cursor as time and number; how
+--   many rows to read.
 CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_fingerprint bigint, p_oldest boolean, p_at bigint, p_no bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -123,8 +124,9 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs newest first by arrival, before a number; only running ones, or only those dead of one
--- thing, if so asked. number, whether running ones only, fingerprint, how many rows to look at
+-- Jobs by arrival, newest first, before a number; optionally only running jobs, or only dead jobs
+-- with a fingerprint.
+-- Parameters: number, whether running jobs only, fingerprint, how many rows to read.
 CREATE FUNCTION list_arrivals(p_no bigint, p_running boolean, p_fingerprint bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -137,7 +139,7 @@ BEGIN
   IF p_running THEN
     RETURN QUERY SELECT j.id, j.queue, j.kind, 2::smallint, 0::bigint, j.no
       FROM lease l
-      -- From the leases to their jobs, and never from all jobs by number to the leases.
+      -- Go from the leases to their jobs, and never from all jobs by number to the leases.
       CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.queue = l.queue AND j.level = l.level AND j.seq BETWEEN l.lo AND l.hi OFFSET 0) j
       WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) AND j.no < p_no
       ORDER BY j.no DESC LIMIT p_looks;

@@ -1,6 +1,7 @@
--- Makes leases last longer; answers which of them are lost, by number from 1 on. The end of a lease
--- follows `backstop_core::lease::extended`. stream names; then per lease, by stream and key, none
--- twice: which of them, key, number; the new end, the last end that is not cut short
+-- Extends leases of keys. Returns which of them are lost, by index from 1 on. The new end of a
+-- lease follows `backstop_core::lease::extend_lease`.
+-- Parameters: stream names; then per lease, by stream and key, none twice: index of its stream,
+--   key, lease number; the new end, the last end that is not cut short.
 CREATE FUNCTION keep(p_streams text[], p_stream_at int[], p_keys text[], p_numbers bigint[], p_until bigint, p_longest bigint)
 RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -16,8 +17,8 @@ BEGIN
   ) SELECT o::int FROM generate_series(1, cardinality(p_keys)) o WHERE NOT o IN (SELECT kept.o FROM kept);
 END $$;
 
--- The stream of each of some things, from the names of streams and which of these it is of; NULL
--- where there is none.
+-- The stream id of each item, from stream names and the index of each item's stream; NULL where the
+-- stream does not exist.
 CREATE FUNCTION stream_ids(p_streams text[], p_stream_at int[]) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE v_ids int[] := ARRAY(SELECT (SELECT s.id FROM stream s WHERE s.name = n) FROM unnest(p_streams) n);
 BEGIN

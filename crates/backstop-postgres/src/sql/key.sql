@@ -1,18 +1,19 @@
--- The rule of `backstop_core::unique::Hold::is_held`; a job that is gone left its key behind
--- because its last state held it.
+-- The rule of `backstop_core::unique::UniqueHold::is_held`. A NULL state means that the job is
+-- removed: it left its key behind because its last state held it.
 CREATE FUNCTION is_held(p_states smallint, p_until bigint, p_state smallint, p_now bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
   SELECT (p_until IS NULL OR p_now < p_until) AND (p_state IS NULL OR (p_states >> p_state) & 1 = 1)
 $$;
 
--- Who holds a key; NULL if nobody does.
+-- The job that holds a unique key; NULL if none does.
 CREATE FUNCTION key_holder(p_queue int, p_key text, p_now bigint) RETURNS uuid LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (SELECT k.id FROM key k WHERE k.queue = p_queue AND k.key = p_key AND is_held(k.states, k.until, state_of(k.id), p_now));
 END $$;
 
--- Who holds these keys of a queue, or had them last and still lives: their numbers from 1 on;
--- others are left out. No state: the job is gone.
+-- For each of these unique keys of a queue, by index from 1 on: the job that holds it, or that had
+-- it last and is still live. Keys without such a job are left out. A NULL state means that the job
+-- is removed.
 CREATE FUNCTION holders(p_queue text, p_keys text[], p_now bigint) RETURNS TABLE (at int, id uuid, state smallint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -23,14 +24,14 @@ BEGIN
     WHERE is_held(k.states, k.until, k.state, p_now) OR k.state < 4;
 END $$;
 
--- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it
--- all along.
+-- Gives a unique key to a job. If another job holds the key, returns that job instead. `p_own`: the
+-- job may already have the key.
 CREATE FUNCTION take_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_own boolean, p_now bigint)
 RETURNS uuid LANGUAGE plpgsql AS $$
 DECLARE v_key key%ROWTYPE;
 BEGIN
-  -- Without a lock first: who is refused must not keep the holder from ending while their own
-  -- transaction goes on.
+  -- Look without a lock first: a refused caller that locked the row would block the settlement of
+  -- the holder until its own transaction ends.
   SELECT * INTO v_key FROM key k WHERE k.queue = p_queue AND k.key = p_key;
   IF FOUND AND NOT (p_own AND v_key.id = p_id) AND is_held(v_key.states, v_key.until, state_of(v_key.id), p_now) THEN
     RETURN v_key.id;
@@ -40,9 +41,10 @@ BEGIN
     ON CONFLICT (queue, key) DO NOTHING;
     IF FOUND THEN RETURN NULL; END IF;
     SELECT * INTO v_key FROM key k WHERE k.queue = p_queue AND k.key = p_key FOR UPDATE;
-    -- Given back between the two statements: then there is room now.
+    -- The holder freed the key between the two statements: insert again.
     CONTINUE WHEN NOT FOUND;
-    -- A statement of its own, after the lock: it sees the holder that we waited for.
+    -- A separate statement after the lock, so that its snapshot sees the holder that this call
+    -- waited for.
     IF NOT (p_own AND v_key.id = p_id) AND is_held(v_key.states, v_key.until, state_of(v_key.id), p_now) THEN
       RETURN v_key.id;
     END IF;
@@ -51,7 +53,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- What becomes of a job's key when the job is removed in its last state: it stays behind if that
+-- Frees the unique key of a job that is removed in its last state. The key stays behind if that
 -- state holds it.
 CREATE FUNCTION leave_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_state smallint, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$

@@ -1,7 +1,8 @@
--- Takes records in; answers for those that were not: their number from 1 on, and whether their key
--- is full; otherwise one of their position is kept already. stream; keys by their bytes, none
--- twice; then per record, none twice: which of them, position, step, tenant, payload; how many a
--- key holds, now, the last end of a lease that is believed
+-- Stores records for their keys. Returns a row for each that was refused: its index from 1 on, and
+-- whether its key is full; if it is not, the key already holds a record of that position.
+-- Parameters: stream; keys by their bytes, none twice; then per record, none twice: index of its
+--   key, position, step, tenant, payload; how many records a key may hold, now, the latest lease
+--   end that is plausible.
 CREATE FUNCTION offer(p_stream text, p_keys text[], p_key_at int[], p_positions bigint[], p_steps bigint[], p_tenants text[],
   p_payloads bytea[], p_records_max int, p_now bigint, p_latest bigint)
 RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$

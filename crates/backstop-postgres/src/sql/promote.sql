@@ -1,6 +1,7 @@
--- Makes jobs ready whose time has come, and adds up what was counted meanwhile. Looks no further
--- back than it is told to: what was made ready before is not walked over, however long it is kept
--- alive. how many, now, from when on
+-- Makes jobs ready whose time has come, and adds up counts. The search starts at `p_from`, so that
+-- it does not walk over the dead tuples of jobs that became ready earlier, which a long transaction
+-- may keep.
+-- Parameters: how many jobs at most, now, where the search starts.
 CREATE FUNCTION promote(p_max int, p_now bigint, p_from bigint) RETURNS TABLE (moved int, next_due bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -10,7 +11,7 @@ BEGIN
   moved := 0;
   next_due := v_first;
   IF v_first <= p_now THEN
-    -- One after the other: two at once would mix up the order of their jobs.
+    -- Calls run one after the other: two at once would mix up the order of their jobs.
     PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 1);
     PERFORM ticket();
     WITH due AS (

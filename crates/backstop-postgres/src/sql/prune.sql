@@ -1,10 +1,12 @@
--- Removes ended jobs whose time is over, queue by queue as named: done, cancelled, dead, oldest
--- first; then keys whose job is gone and whose period is over, and workers silent for long. Answers
--- how many of each state, and whether there is more. per queue: name, how long done ones stay, how
--- many of them, how long cancelled ones, how long dead ones; in all at most so many, workers last
--- seen before, now; from when on to look: three per queue, and at keys. Answers also up to when
--- nothing is left to remove, three per queue: what was removed before is not walked over, however
--- long it is kept alive.
+-- Removes ended jobs whose retention is over, queue by queue as named: done, cancelled, dead,
+-- oldest first. Then removes unique keys whose job is removed and whose period is over, and workers
+-- without a heartbeat for long. Returns how many jobs of each state it removed, whether more are
+-- left, and up to which time nothing is left to remove, three times per queue. The caller starts
+-- the next search there, so that it does not walk over the dead tuples of removed jobs, which a
+-- long transaction may keep.
+-- Parameters: per queue: name, how long done jobs stay, how many of them stay, how long cancelled
+--   jobs stay, how long dead jobs stay; how many jobs to remove at most, the oldest heartbeat of a
+--   worker that stays, now; where the searches start: three times per queue, and for keys.
 CREATE FUNCTION prune(p_queues text[], p_done_for bigint[], p_done_max bigint[], p_cancelled_for bigint[], p_dead_for bigint[],
   p_max int, p_silent_since bigint, p_now bigint, p_froms bigint[], p_keys_from bigint)
 RETURNS TABLE (done int, cancelled int, dead int, more boolean, upto bigint[]) LANGUAGE plpgsql AS $$
@@ -22,7 +24,7 @@ BEGIN
   dead := 0;
   more := false;
   upto := array_fill(NULL::bigint, ARRAY[3 * cardinality(p_queues)]);
-  -- Two at once would each remove what is too much. The other one does it.
+  -- Two calls at once would each remove the surplus. If another call is running, it does the work.
   IF NOT pg_try_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 2) THEN
     RETURN NEXT;
     RETURN;
@@ -50,8 +52,8 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- Removes the oldest jobs of one queue and state, from when on it is told to look: those that ended
--- by then, and so many at least.
+-- Removes the oldest jobs of one queue and state, from `p_from` on: those that ended by
+-- `p_ended_by`, and at least `p_surplus` of them.
 CREATE FUNCTION prune_shelf(p_queue int, p_state smallint, p_ended_by bigint, p_surplus bigint, p_max int, p_now bigint, p_from bigint,
   OUT gone int, OUT more boolean, OUT upto bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -73,7 +75,7 @@ BEGIN
   IF gone > 0 THEN PERFORM tell(p_queue, p_state, NULL, gone); END IF;
 END $$;
 
--- Forgets keys that were left behind; answers whether there are more.
+-- Removes unique keys that were left behind by their jobs; returns whether there are more.
 CREATE FUNCTION forget_keys(p_max int, p_now bigint, p_from bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_gone int;
 BEGIN
@@ -83,8 +85,8 @@ BEGIN
   RETURN v_gone = p_max AND EXISTS (SELECT 1 FROM key k WHERE k.forget_at BETWEEN p_from AND p_now);
 END $$;
 
--- Whether a queue has no job and no unique key that is held. The counts come first: they are cheap,
--- and the rest walks over rows that were removed, as long as a transaction keeps them.
+-- Whether a queue has no job and no unique key. The counts come first: they are cheap, and the
+-- other look-ups walk over dead tuples for as long as a transaction keeps them.
 CREATE FUNCTION is_unused(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_counted record;
 BEGIN
@@ -93,11 +95,12 @@ BEGIN
     AND NOT EXISTS (SELECT FROM finished f WHERE f.queue = p_queue) AND NOT EXISTS (SELECT FROM key k WHERE k.queue = p_queue);
 END $$;
 
--- Forgets those of these queues that are empty for so long and that nobody configured, and their
--- totals; answers how many. A push reads the number of a queue without a lock. So a queue is
--- retired first: from then on a push looks for it under a lock and takes it back. It is removed
--- when it has been retired for longer than any push that found it before can last. queue names,
--- now, how long they were empty, how long they were retired
+-- Removes those of these queues, with their totals, that are empty for long enough and that no user
+-- configured; returns how many. A push reads the id of a queue without a lock. So a queue is
+-- retired first: from then on a push takes a lock to look it up, and brings it back into use. The
+-- queue is removed when it has been retired for longer than any push that found it before can last.
+-- Parameters: queue names, now, how long they must have been empty, how long they must have been
+--   retired.
 CREATE FUNCTION forget_queues(p_names text[], p_now bigint, p_empty_for bigint, p_retired_for bigint) RETURNS int LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

@@ -1,6 +1,6 @@
--- For every language that speaks SQL: takes one job in with the transaction around it, and answers
--- its id; the id of the job that holds the unique key, if one does. Times are the server's. An
--- upgrade replaces it and never drops it: users may build upon it.
+-- Enqueues one job within the caller's transaction, from any language that speaks SQL. Returns the
+-- id of the job, or the id of the job that holds the unique key. Times are the server's. An upgrade
+-- replaces this function and never drops it: objects of users may depend on it.
 CREATE OR REPLACE FUNCTION enqueue(queue text, kind text, payload json, run_at timestamptz DEFAULT NULL, priority text DEFAULT 'normal',
   unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL, retry json DEFAULT NULL, id uuid DEFAULT gen_random_uuid())
 RETURNS uuid LANGUAGE plpgsql AS $$
@@ -25,7 +25,8 @@ BEGIN
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
     RAISE EXCEPTION 'a unique key has 1 to 512 bytes; hash what is longer' USING ERRCODE = 'invalid_parameter_value';
-  -- The worker reads the rest, and would fall back to the policy of the queue without a word.
+  -- Check the kind here: a worker that cannot parse a policy falls back to that of the queue
+  -- without a message. The worker parses the other fields.
   ELSIF retry IS NOT NULL AND (json_typeof(retry) <> 'object' OR coalesce(retry ->> 'kind', 'exponential') NOT IN
       ('exponential', 'fibonacci', 'steps', 'progressive', 'constant', 'polynomial')) THEN
     RAISE EXCEPTION '% is not a retry policy; its kind, if it names one, is exponential, fibonacci, steps, progressive, constant or polynomial',

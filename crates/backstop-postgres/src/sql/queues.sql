@@ -1,5 +1,5 @@
--- All queues by name, with their counts, when the job that is claimed next was to run, and how much
--- they hold.
+-- All queues by name, with their counts and bounds, and when the job that is claimed next was due
+-- to run.
 CREATE FUNCTION queues()
 RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint, max_size bigint, overflow text,
   dead_max bigint) LANGUAGE plpgsql AS $$
@@ -7,7 +7,8 @@ RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next
 DECLARE v_from record;
 BEGIN
   SELECT * INTO v_from FROM tallied_from(false);
-  -- One statement: what is added up meanwhile is in one of the two.
+  -- One statement reads `total` and `tally`: counts that are added up meanwhile are in exactly one
+  -- of the two.
   RETURN QUERY
   WITH told AS (
     SELECT t.queue, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(retrying) AS retrying,
@@ -46,36 +47,36 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Opens or pauses a queue, which is made if there is none.
+-- Resumes or pauses a queue; makes the queue if there is none.
 CREATE FUNCTION set_gate(p_queue text, p_paused boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM queue_or_new(p_queue);
   UPDATE queue SET paused = p_paused WHERE name = p_queue AND paused <> p_paused;
 END $$;
 
--- Sets how much a queue holds; it is made if there is none.
+-- Sets the bounds of a queue; makes the queue if there is none.
 CREATE FUNCTION set_bounds(p_queue text, p_max_size bigint, p_overflow text, p_dead_max bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM queue_or_new(p_queue);
   UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max, configured = true WHERE name = p_queue;
 END $$;
 
--- Marks queues as configured; those that do not exist yet are made.
+-- Marks queues as configured; makes those that do not exist.
 CREATE FUNCTION declare_queues(p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_name text;
 BEGIN
-  -- In one order for everybody, so that nobody waits in a circle.
+  -- All sessions lock in the same order, so that they cannot deadlock.
   FOR v_name IN SELECT DISTINCT n FROM unnest(p_names) n ORDER BY n LOOP
     PERFORM queue_or_new(v_name);
     UPDATE queue SET configured = true WHERE name = v_name AND NOT configured;
   END LOOP;
 END $$;
 
--- Workers seen since, by name, and how many jobs they hold.
+-- The workers with a heartbeat since `p_since`, by name, and how many jobs each is running.
 CREATE FUNCTION workers(p_since bigint) RETURNS TABLE (name text, queues text, seen_at bigint, running bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  -- All leases once, and not once for each worker.
+  -- Count the jobs of all leases once, and not once for each worker.
   RETURN QUERY
   WITH held AS MATERIALIZED (
     SELECT l.worker, count(*) AS jobs FROM lease l CROSS JOIN LATERAL (
@@ -86,29 +87,29 @@ BEGIN
     FROM (SELECT * FROM worker w WHERE w.seen_at >= p_since OFFSET 0) w ORDER BY w.name;
 END $$;
 
--- The queues by name; only the one of a name, if there is one to ask for.
+-- The queues by name; with `p_name`, only the queue of that name.
 CREATE FUNCTION queue_ids(p_name text) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT q.id, q.name FROM queue q WHERE p_name IS NULL OR q.name = p_name ORDER BY q.name;
 END $$;
 
--- How many leases ended before a time, and when the first did.
--- the time, at most so many
+-- How many leases expired before a time, and when the first did.
+-- Parameters: the time, how many leases to count at most.
 CREATE FUNCTION expired_leases(p_before bigint, p_max int) RETURNS TABLE (leases bigint, first bigint) LANGUAGE plpgsql AS $$
 BEGIN
   RETURN QUERY SELECT count(*), min(l.until)
     FROM (SELECT l.until FROM lease l WHERE l.until < p_before ORDER BY l.until LIMIT p_max) l;
 END $$;
 
--- The queues behind a name, in order; at most so many.
+-- The queues behind a name, in order; at most `p_max`.
 CREATE FUNCTION queues_after(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY SELECT q.id, q.name FROM queue q WHERE q.name > p_name ORDER BY q.name LIMIT p_max;
 END $$;
 
--- The queues with ready or running jobs, from a name on, in order; at most so many.
+-- The queues with ready or running jobs, from a name on, in order; at most `p_max`.
 CREATE FUNCTION queues_in_line(p_name text, p_max int) RETURNS TABLE (id int, name text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN

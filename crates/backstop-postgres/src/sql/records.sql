@@ -1,5 +1,5 @@
--- Locks those of these keys that are under the lease named, and in a turn before the one named.
--- Answers how many records each of them keeps, and NULL for the others.
+-- Locks those of these keys that are leased under the given number and whose last turn is before
+-- the given one. Returns how many records each of them holds, and NULL for the others.
 CREATE FUNCTION lock_current(p_streams int[], p_keys text[], p_numbers bigint[], p_turns bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
   v_key record;
@@ -15,9 +15,11 @@ BEGIN
   RETURN v_kept;
 END $$;
 
--- Removes and adds records of locked keys: first what goes, then what stays; of a key that is
--- cleared, all of them. Answers how many each key keeps from now on. Keys that keep NULL are left
--- alone. per key: stream, key, what becomes of it, how many it keeps; then as in advance.sql
+-- Removes and adds held records of locked keys: first it drops, then it adds; of a cleared key it
+-- drops all. Returns how many records each key holds from now on. Keys with NULL in `p_kept` are
+-- left alone.
+-- Parameters, per key: stream, key, what happens to it, how many records it holds; then as in
+--   advance.sql.
 CREATE FUNCTION move_records(p_streams int[], p_keys text[], p_thens smallint[], p_kept int[], p_drop_of int[], p_drop_positions bigint[],
   p_hold_of int[], p_hold_positions bigint[], p_hold_steps bigint[], p_hold_tenants text[], p_hold_ats bigint[], p_hold_payloads bytea[])
 RETURNS int[] LANGUAGE plpgsql AS $$
@@ -53,7 +55,8 @@ CREATE FUNCTION hold_records(p_streams int[], p_keys text[], p_kept int[], p_of 
 DECLARE v_held record;
 BEGIN
   FOR v_held IN WITH there AS (
-      -- One that was offered meanwhile is the same record: it was counted with this one.
+      -- A record that was offered meanwhile is the same record: the decision has counted it
+      -- already.
       UPDATE stream_record r SET arrival = 0 FROM unnest(p_of, p_positions) u(o, position)
       WHERE p_kept[u.o] IS NOT NULL AND r.stream = ANY (ARRAY[p_streams[u.o]])
         AND r.key = p_keys[u.o] AND r.position = u.position RETURNING u.o
@@ -68,8 +71,8 @@ BEGIN
   RETURN p_kept;
 END $$;
 
--- Counts records and keys that keep some: per key how many it kept and how many it keeps; one with
--- neither counts for nothing.
+-- Adds to the counts of held records and of keys that hold some: per key how many it held before
+-- and how many it holds now. NULL counts as none.
 CREATE FUNCTION tell_records(p_streams int[], p_from int[], p_to int[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO stream_tally (stream, what, number)

@@ -1,23 +1,24 @@
 -- The tables of a store, in version 1. The functions that work on them are in the other files.
 --
--- A job is in one of three tables and moves between them: `job` while it is ready or runs,
+-- A job is in one of three tables and moves between them: `job` while it is ready or running,
 -- `waiting` until its time comes, `finished` once it has ended. A claim changes no row of a job: it
--- advances the cursor of the queue, and writes one lease for all the jobs that the cursor passed.
+-- advances the cursor of the queue, and writes one lease for all jobs that the cursor passed.
 --
 -- Times are microseconds since 1970. Sizes and bounds are the bits of a u64: a number below zero is
--- larger than there can be. States: 0 scheduled, 1 ready, 2 running, 3 retrying, 4 done, 5 dead,
--- 6 cancelled. Most tables lose rows as fast as they get them, so autovacuum goes by a fixed number
--- of rows instead of a share of the table.
+-- larger than any real size. States: 0 scheduled, 1 ready, 2 running, 3 retrying, 4 done, 5 dead, 6
+-- cancelled. Most tables lose rows as fast as they gain them, so autovacuum starts after a fixed
+-- number of dead rows instead of a share of the table.
 
--- The version of the schema: one row. Pre-releases named the column otherwise.
+-- The version of the schema: one row. Pre-releases gave the column another name.
 CREATE TABLE version (schema_version int NOT NULL);
 
--- What the tables, indexes and functions looked like when they were made: `doctor` compares.
+-- The digest of every table, index and function as the migration made it. `doctor` compares them
+-- with the present ones.
 CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
 
--- The queues, and how much each may hold. The defaults are those of `backstop_core::Bounds`.
--- `configured`: somebody set the bounds. A queue that stays empty is retired and then forgotten:
--- see prune.sql.
+-- The queues and their bounds. The defaults are those of `backstop_core::QueueBounds`. `configured`
+-- says that a user set the bounds. A queue that stays empty is retired and then forgotten: see
+-- prune.sql.
 CREATE TABLE queue (
   id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name        text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
@@ -30,12 +31,13 @@ CREATE TABLE queue (
   retired_at  bigint
 );
 
--- Gives places in the ready line and numbers of arrival; both are only ever compared. It is not
--- cached: a place that is given later must be behind all others.
+-- Numbers both the places in the ready line (`seq`) and the arrivals (`no`); both are only ever
+-- compared. The sequence has no cache: a place drawn later must be behind all others.
 CREATE SEQUENCE line AS bigint CACHE 1;
 
--- The ready and running jobs. `settled_lease` and `settled_tag` are the last accepted settlement,
--- to recognise its repetition. They are NULL and take no room until the job is settled once.
+-- The ready and running jobs. `settled_lease` and `settled_tag` identify the last accepted
+-- settlement, so that a repetition of it is recognised. They are NULL and take no room until the
+-- job is settled once.
 CREATE TABLE job (
   seq           bigint   NOT NULL,
   no            bigint   NOT NULL,
@@ -88,8 +90,8 @@ CREATE TABLE waiting (
 CREATE UNIQUE INDEX waiting_id ON waiting (id);
 CREATE INDEX waiting_no ON waiting (no);
 
--- The jobs that have ended. Only dead jobs have a `fingerprint`, and only they are in the last two
--- indexes: jobs that succeed do not pay for them.
+-- The jobs that have ended. Only dead jobs have a `fingerprint`, and only they are in the two
+-- partial indexes below: jobs that succeed do not pay for them.
 CREATE TABLE finished (
   finished_at   bigint   NOT NULL,
   no            bigint   NOT NULL,
@@ -119,17 +121,17 @@ CREATE UNIQUE INDEX finished_id ON finished (id);
 CREATE INDEX finished_no ON finished (no);
 CREATE INDEX finished_dead ON finished (queue, fingerprint, finished_at, no) WHERE state = 5;
 CREATE INDEX finished_group ON finished (fingerprint, no) WHERE state = 5;
--- Ended jobs of all queues in the order of their end. Found by the sum and by nothing else, so that
--- no function takes one of these for an index of a queue.
+-- The ended jobs of all queues by the time of their end. Only a query with the sum `state + 0` can
+-- use such an index, so the planner never takes it for the index of one queue.
 CREATE INDEX finished_at ON finished ((state + 0), finished_at, no);
 CREATE INDEX finished_dead_at ON finished ((fingerprint + 0), finished_at, no) WHERE state = 5;
 
 -- The cursor of each queue: `at` is how far its claims have come, level by level. A claim adds a
--- row and removes the one before it, instead of an update: the newest row is at the end of the
--- index, and dead tuples that a long transaction keeps are never read. `swept`, `swept_at` and
--- `pending` say how far behind the cursor late jobs were looked for, when, and which transactions
--- were open then; see sweep.sql. `low` says for each level from which place on `returned` has rows.
--- Only the holder of the queue's lock writes here.
+-- row and deletes the one before it instead of updating it: the newest row is at the end of the
+-- index, and no query reads the dead tuples that a long transaction keeps. `swept`, `swept_at` and
+-- `pending` say where the cursor was at the last sweep for late jobs, when that was, and which
+-- transactions were open then; see sweep.sql. `low` says for each level the lowest place that
+-- `returned` may have. Only the holder of the queue's row lock writes here.
 CREATE TABLE reached (
   queue    int      NOT NULL,
   step     bigint   NOT NULL,
@@ -141,11 +143,12 @@ CREATE TABLE reached (
   PRIMARY KEY (queue, step)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- The leases: each is for jobs of one queue and level with places from `lo` to `hi`. `handed` says
--- which of these places were given out; NULL means all of them. `given_back` are places that left
--- the lease and are still in line; the jobs of the others that left it are no longer in `job`.
--- `begun` are the places whose runs are known to have started. `since` is the time of the claim.
--- `lease_line` ends with `hi`, so that a search behind a place meets only leases that reach it.
+-- The leases: each covers jobs of one queue and level with places from `lo` to `hi`. `handed` says
+-- which of these places the claim took; NULL means all of them. `given_back` lists the places that
+-- left the lease and are in the ready line again; all other jobs that left the lease are no longer
+-- in `job`. `begun` lists the places whose runs are known to have started. `since` is the time of
+-- the claim. `lease_line` ends with `hi`, so that a search from a place on reads only leases that
+-- reach it.
 CREATE TABLE lease (
   no              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   number          bigint   NOT NULL,
@@ -175,8 +178,8 @@ CREATE TABLE returned (
   PRIMARY KEY (queue, level, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- The unique keys of jobs. `forget_at` is set once the job is gone, so that pruning reads only keys
--- that it removes.
+-- The unique keys of jobs. `forget_at` is set once the job is removed, so that pruning reads only
+-- keys that it removes.
 CREATE TABLE key (
   queue     int      NOT NULL,
   key       text COLLATE "C" NOT NULL,
@@ -196,8 +199,8 @@ CREATE TABLE worker (
 );
 CREATE INDEX worker_seen ON worker (seen_at);
 
--- How many jobs a queue has in each state, and how many it ever had. The newest row of a queue
--- counts, as in `reached`.
+-- How many jobs each queue has in each state, and how many it ever had. Only the newest row of a
+-- queue is valid, as in `reached`.
 CREATE TABLE total (
   queue           int    NOT NULL,
   scheduled       bigint NOT NULL DEFAULT 0,
@@ -215,8 +218,8 @@ CREATE TABLE total (
   PRIMARY KEY (queue, step)
 ) WITH (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Changes of these counts that are not added up yet. If every transaction changed the counts in
--- place, each would wait for the commit of the other. The rows of a transaction are found by its
+-- Changes of these counts that are not added up yet. If every transaction changed `total` in place,
+-- each would wait for the commit of the other. A reader finds the rows of a transaction by their
 -- `xid`; see tell.sql.
 CREATE TABLE tally (
   queue           int  NOT NULL,
@@ -235,8 +238,9 @@ CREATE TABLE tally (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE INDEX tally_xid ON tally (xid);
 
--- How far the changes of counts are added up, those of jobs and those of streams: the changes of
--- all transactions before `xid` are, except those of `pending`. The newest row counts.
+-- How far the changes of counts are added up, one series of rows for jobs and one for streams. All
+-- changes of transactions below `xid` are added up, except those of the transactions in `pending`.
+-- Only the newest row of each series is valid.
 CREATE TABLE added (
   step    bigint  NOT NULL,
   streams boolean NOT NULL,
@@ -259,12 +263,12 @@ CREATE TABLE stream (
   name text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$')
 );
 
--- The keys of a stream, each changed in place. `number` and `turn` are those of the lease that the
--- key is or was under last, to recognise a repetition; `until` and `worker` are set only while a
--- worker has the key. `records` is how many records it holds. `due_take` is `number` if the key was
--- taken because it was due: a repeated take of due keys finds it by that. A record that comes in
--- order changes its row twice, and no column that an index knows. The fill factor leaves room in
--- each page for the new versions of all its rows (heap-only updates).
+-- The keys of a stream, each updated in place. `number` and `turn` belong to the current or last
+-- lease of the key, and let a repetition be recognised; `until` and `worker` are set only while a
+-- worker has the key leased. `records` is the number of held records. `due_take` equals `number` if
+-- the key was taken because it was due: a repeated take of due keys finds the key by it. A record
+-- that arrives in order updates the row twice, and changes no indexed column. The fill factor
+-- leaves room in each page for the new versions of all its rows (heap-only updates).
 CREATE TABLE stream_key (
   watermark bigint,
   arrived   bigint NOT NULL DEFAULT 0,
@@ -281,13 +285,14 @@ CREATE TABLE stream_key (
   PRIMARY KEY (stream, key)
 ) WITH (fillfactor = 40, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2, autovacuum_vacuum_threshold = 20000);
 -- The sum `stream + 0` keeps these indexes apart from the primary key. Otherwise the planner may
--- take one for the other while the table looks empty, and its plans stay when the table has filled.
+-- mistake one for the other while the table looks empty, and keeps that plan when the table has
+-- filled.
 CREATE INDEX stream_key_due ON stream_key ((stream + 0), due) WHERE due IS NOT NULL;
 CREATE INDEX stream_key_due_take ON stream_key (due_take) WHERE due_take IS NOT NULL;
 CREATE INDEX stream_key_holding ON stream_key ((stream + 0), key) WHERE records > 0;
 
--- The records that keys hold. Only the transaction that has locked the row of the key adds or
--- removes one.
+-- The held records of keys. Only the transaction that has locked the row of the key adds or removes
+-- one.
 CREATE TABLE stream_record (
   position bigint NOT NULL,
   step     bigint NOT NULL,
@@ -301,8 +306,9 @@ CREATE TABLE stream_record (
 ) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX stream_record_at ON stream_record ((stream + 0), at);
 
--- The counts of a stream, a row for each. `what` is a number of `backstop_core::stream::Count`, or
--- -1 for keys, -2 for keys that hold records, -3 for records.
+-- The counts of a stream, one row for each. `what` is a number of
+-- `backstop_core::stream::StreamCounter`, or -1 for keys, -2 for keys with held records, -3 for
+-- held records.
 CREATE TABLE stream_total (
   stream int      NOT NULL,
   what   smallint NOT NULL,

@@ -1,5 +1,5 @@
--- The live settings, and who keeps the server from cleaning up: seconds since the oldest
--- transaction with a snapshot began, of those that this role may see; and whether it may see all.
+-- The live settings; for how many seconds the oldest transaction with a snapshot has kept the
+-- server from cleaning up, of those that this role may see; and whether it may see all.
 SELECT current_setting('server_version'), current_setting('server_version_num')::int, current_setting('fsync'),
   current_setting('synchronous_commit'), current_setting('full_page_writes'), current_setting('autovacuum'),
   current_setting('statement_timeout'), current_setting('data_checksums'), current_setting('synchronous_standby_names'),

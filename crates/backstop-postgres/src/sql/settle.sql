@@ -1,8 +1,8 @@
--- The runs that leases give the right to end, of those that are the current ones: by number from 1
--- on, where the job's row is, its place in line, and the lease. A job is looked up by its id and a
--- lease by its number, each on its own: left a choice, and without statistics, the planner walked
--- all jobs of a lease for each of them, at 380 ms for 1,000 runs instead of 20. per lease: id,
--- queue, number
+-- The runs that these leases may end, if they are the current leases of their jobs: the index from
+-- 1 on, the ctid of the job's row, its place in the ready line, and the lease. A job is looked up
+-- by its id and a lease by its number, each by itself: left a choice, and without statistics, the
+-- planner walked all jobs of a lease for each of them, at 380 ms for 1,000 runs instead of 20.
+-- Parameters, per lease: id of the job, queue, lease number.
 CREATE FUNCTION current_runs(p_ids uuid[], p_queues text[], p_numbers bigint[])
 RETURNS TABLE (at int, tid tid, queue int, level smallint, seq bigint, lease bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -16,8 +16,8 @@ BEGIN
   WHERE j.queue = (SELECT q.id FROM queue q WHERE q.name = u.queue);
 END $$;
 
--- Whether a settlement was accepted before, and nothing after it; with no tag, whichever it was. A
--- job that was moved since has left the queue of the lease.
+-- Whether this settlement was the last one that the job accepted; with a NULL tag, whichever
+-- settlement under the lease it was. A job that was moved since has left the queue of the lease.
 CREATE FUNCTION is_settled(p_id uuid, p_queue text, p_number bigint, p_tag smallint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (SELECT q.id FROM queue q WHERE q.name = p_queue);
 BEGIN
@@ -29,9 +29,9 @@ BEGIN
       AND (p_tag IS NULL OR f.settled_tag = p_tag));
 END $$;
 
--- Whether a lease has jobs; at rest are those that no other transaction ends or locks at this
--- moment. Looks from the end: runs end about in order, and whoever looks from the beginning meets
--- all that have ended.
+-- Whether a lease has jobs; with `p_at_rest`, only jobs count that no other transaction deletes or
+-- locks at this moment. The scan starts at the last place: runs end about in order, so a scan from
+-- the first place would walk over the dead tuples of all that have ended.
 CREATE FUNCTION lease_has_jobs(p_lease lease, p_at_rest boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (SELECT j.seq FROM job j WHERE j.queue = p_lease.queue AND j.level = p_lease.level AND j.seq BETWEEN p_lease.lo AND p_lease.hi
@@ -40,11 +40,12 @@ BEGIN
     ORDER BY j.seq DESC LIMIT 1) IS NOT NULL;
 END $$;
 
--- Removes those of these leases that have no jobs. Answers those that may have none once other
--- transactions are over: all their jobs are being ended, or somebody else has the lease locked. Of
--- settlements that overlap none may see that it is the last one, but at least one of them gets such
--- an answer, since each ends its jobs before it looks. It calls `close_emptied` after its commit.
--- Waiting here instead would be a deadlock: each of them has the lease locked.
+-- Removes those of these leases that have no jobs. Returns those that may have none once other
+-- transactions have ended: all their jobs are being ended, or another session has the lease locked.
+-- If settlements overlap, maybe none of them sees that it is the last one. But at least one of them
+-- gets its lease returned, since each ends its jobs before it looks. Its caller calls
+-- `close_emptied` after the commit. Waiting here instead would be a deadlock: each of them has the
+-- lease locked.
 CREATE FUNCTION close_leases(p_leases bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_last bigint[] := ARRAY(SELECT l.no FROM lease l WHERE l.no = ANY (p_leases) AND NOT lease_has_jobs(l, true));
@@ -59,27 +60,27 @@ BEGIN
   RETURN ARRAY(SELECT u.no FROM unnest(v_last) u(no) WHERE NOT u.no = ANY (v_closed));
 END $$;
 
--- Removes those of these leases that have no jobs, after the transactions that have them locked are
--- over. Answers which were removed. One that stays locked is passed over: emptied, it stays until
--- it expires, and a seizer removes it.
+-- Removes those of these leases that have no jobs, after the transactions that have them locked
+-- have ended. Returns the removed ones. A lease that stays locked is skipped: without jobs, it
+-- stays until it expires, and a worker that seizes expired leases removes it.
 CREATE FUNCTION close_emptied(p_leases bigint[]) RETURNS TABLE (closed bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_no bigint;
   v_lease lease%ROWTYPE;
 BEGIN
-  -- The settlement has been made: nobody waits long for this.
+  -- The settlement is committed, so this step should not make the caller wait long.
   PERFORM set_config('lock_timeout', '1s', true);
   FOR v_no IN SELECT u.no FROM unnest(p_leases) u(no) ORDER BY u.no LOOP
     BEGIN
-      -- Whoever has this lock has not locked the lease yet, and so sees what was committed by now.
-      -- Its key must be no other's, neither another schema's nor the application's: passed over for
-      -- a foreign lock, the lease would stay.
+      -- If another session has this advisory lock, it has not locked the lease yet, and so will see
+      -- what is committed by now. The lock key must differ from those of other schemas and of the
+      -- application: if a foreign lock made this loop skip the lease, the lease would stay.
       CONTINUE WHEN NOT pg_try_advisory_xact_lock(ticket_tag() + 8192, (v_no & 2147483647)::int);
       SELECT * INTO v_lease FROM lease l WHERE l.no = v_no FOR UPDATE;
       CONTINUE WHEN NOT FOUND OR lease_has_jobs(v_lease, false);
       DELETE FROM lease l WHERE l.no = v_no;
     EXCEPTION WHEN lock_not_available THEN
-      -- The caller waits two seconds for all of them.
+      -- The caller waits two seconds for all leases together.
       PERFORM set_config('lock_timeout', '10ms', true);
       CONTINUE;
     END;
@@ -88,9 +89,10 @@ BEGIN
   END LOOP;
 END $$;
 
--- Ends runs of one claim that succeeded, all at once: the common end. Answers which ones were
--- stale, by number from 1 on. The leases must be locked. lease, queue; per run: id; their tag,
--- whether they stay listed, now
+-- Settles successful runs of one claim, all at once: the common case. Returns which ones were
+-- stale, by index from 1 on. The caller must have locked the leases.
+-- Parameters: lease number, queue; per run: id; the settlement tag of all, whether the jobs stay
+--   listed, now.
 CREATE FUNCTION settle_done(p_number bigint, p_queue text, p_ids uuid[], p_tag smallint, p_keep boolean, p_now bigint)
 RETURNS TABLE (stale int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -107,10 +109,10 @@ BEGIN
     RETURN;
   END IF;
   IF v_lease.leases = 1 AND p_keep THEN
-    -- By id, and in the order of the ids, which is that of all indexes of `finished`. The sums keep
-    -- the planner from walking the lease instead. With job and lease looked up for each run, and
-    -- joined to the rows again, a drained job took about 16 us of the server instead of 14, on a
-    -- busy machine and together with a CHECK on `finished.state`.
+    -- Delete by id, in the order of the ids, which is that of all indexes of `finished`. The sums
+    -- keep the planner from walking the lease instead. With job and lease looked up for each run,
+    -- and joined to the rows again, a drained job took about 16 us of the server instead of 14, on
+    -- a busy machine and together with a CHECK on `finished.state`.
     WITH ended AS (
       DELETE FROM job j WHERE j.id = ANY (p_ids) AND j.queue + 0 = v_lease.queue AND j.level + 0 = v_lease.level
         AND j.seq + 0 BETWEEN v_lease.lo AND v_lease.hi AND (v_lease.handed IS NULL OR v_lease.handed @> j.seq)
@@ -135,7 +137,7 @@ BEGIN
       VALUES (v_lease.queue, -v_ended, CASE WHEN p_keep THEN v_ended ELSE 0 END, v_ended);
   END IF;
   IF v_ended IS DISTINCT FROM cardinality(p_ids) THEN
-    -- Those that ended just now are settled too, whether or not they left something behind.
+    -- Runs that this call has ended are not stale, even if they left no row in `finished`.
     RETURN QUERY SELECT o::int FROM unnest(p_ids) WITH ORDINALITY u(id, o)
       WHERE (v_gone IS NULL OR NOT id IN (SELECT unnest(v_gone))) AND NOT is_settled(id, p_queue, p_number, p_tag);
   END IF;
@@ -170,8 +172,9 @@ BEGIN
   END IF;
 END $$;
 
--- Puts places back in line: they are to be claimed before those behind the cursor. Their queues
--- must be locked. per place: the lease it was under, the place
+-- Puts places back into the ready line, where claims find them before those behind the cursor. The
+-- caller must have locked their queues.
+-- Parameters, per place: the lease that covered it, the place.
 CREATE FUNCTION give_back(p_leases bigint[], p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_back record;
@@ -192,7 +195,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Puts a job that is in no table where a state belongs; ready is the tail of the line.
+-- Inserts a job that is in no table into the table of its state. A ready job goes to the end of the
+-- ready line.
 CREATE FUNCTION place(p_job job, p_state smallint, p_reason text, p_fingerprint bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_state = 1 THEN
@@ -214,15 +218,16 @@ BEGIN
   END IF;
 END $$;
 
--- Ends runs, none of them named twice: first those that are done, then the others, one by one as
--- `backstop_core::verdict::Transition` says. Answers which ones were not ended: those done by
--- number from 1 on, the others by number from -1 down; and whether there was no room for the dead,
--- as they were stale otherwise. A row with a lease is of no run: it is to be closed by
--- `close_emptied` after the commit. per run that is done, claim by claim: id; per claim: where its
--- ids end, queue, lease; the tag of those done, whether they stay listed; per other run: id, queue,
--- lease, tag, state, attempts more, whether those before no longer count, lost leases more, whether
--- it returns to its former place, time, reason, fingerprint, whether its history is rewritten,
--- history, whether it is gone at once; now
+-- Settles runs, none of them named twice: first those that are done, then the others, one by one as
+-- `backstop_core::verdict::JobTransition` says. Returns the runs that were not ended: done runs by
+-- index from 1 on, other runs by index from -1 down. `is_full` says that the queue has no room for
+-- another dead job; otherwise the run was stale. A row with a lease belongs to no run:
+-- `close_emptied` has to close that lease after the commit.
+-- Parameters: per done run, claim by claim: id; per claim: where its ids end, queue, lease number;
+--   the tag of done runs, whether done jobs stay listed; per other run: id, queue, lease number,
+--   tag, state, attempts to add, whether earlier attempts no longer count, lost leases to add,
+--   whether it returns to its former place, time, reason, fingerprint, whether its history is
+--   rewritten, history, whether it is removed at once; now.
 CREATE FUNCTION settle(p_done_ids uuid[], p_done_ends int[], p_done_queues text[], p_done_numbers bigint[], p_done_tag smallint,
   p_done_keep boolean,
   p_ids uuid[], p_queues text[], p_numbers bigint[], p_tags smallint[], p_states smallint[], p_attempts int[],
@@ -244,9 +249,9 @@ DECLARE
   v_rooms bigint[] := '{}';
   v_from int := 0;
 BEGIN
-  -- In one order for everybody, so that nobody waits in a circle. Runs of one lease may be settled
-  -- at the same time by several calls; a seizer passes over a lease that is being settled. Only who
-  -- gives jobs back changes the lease, and where the queue stands.
+  -- All sessions lock in the same order, so that they cannot deadlock. Several calls may settle
+  -- runs of one lease at the same time; a worker that seizes expired leases skips a lease that is
+  -- being settled. Only a call that gives jobs back changes the lease and the cursor of the queue.
   IF true = ANY (p_former) THEN
     PERFORM 1 FROM queue q WHERE q.name IN (SELECT u.queue FROM unnest(p_queues, p_states, p_former) u(queue, state, former)
       WHERE u.state = 1 AND u.former) ORDER BY q.id FOR UPDATE;
@@ -281,7 +286,7 @@ BEGIN
         history = CASE WHEN p_rewrite[v_run.at] THEN p_histories[v_run.at] ELSE history END,
         settled_lease = p_numbers[v_run.at], settled_tag = p_tags[v_run.at]
       WHERE ctid = v_run.tid;
-      -- Somebody else ended it while we waited for its row.
+      -- Another session ended the run while this one waited for its row.
       CONTINUE WHEN NOT FOUND;
       v_back := v_back || v_run.seq;
       v_back_of := v_back_of || v_run.lease;
@@ -311,8 +316,8 @@ BEGIN
   PERFORM tell(e.queue, 4, NULL, count(*)::int)
     FROM unnest(v_ended, v_ended_in) e(at, queue) WHERE p_gone[e.at] GROUP BY e.queue;
   IF cardinality(v_back) > 0 THEN PERFORM give_back(v_back_of, v_back); END IF;
-  -- At the end and all at once: a row that is changed a thousand times in one transaction is read a
-  -- thousand times each time.
+  -- Update each lease once, at the end: a row that is changed a thousand times in one transaction
+  -- is read a thousand times each time.
   UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
     FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b
     WHERE l.no = ANY (ARRAY[b.lease]);

@@ -1,6 +1,6 @@
--- What everything here looks like: tables by their columns and settings, indexes by their
--- definition and whether they can be used, functions by their text and settings, and whether they
--- run as their owner.
+-- A digest of every object in the schema: tables by their columns and settings, indexes by their
+-- definition and whether they are usable, functions by their text and settings and whether they run
+-- as their owner.
 CREATE FUNCTION shapes() RETURNS TABLE (name text, digest text) LANGUAGE sql STABLE AS $$
   SELECT 'table ' || c.relname, md5(concat(c.reloptions::text, (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod),
       a.attnotnull), ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)))
@@ -14,7 +14,7 @@ CREATE FUNCTION shapes() RETURNS TABLE (name text, digest text) LANGUAGE sql STA
     FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
 $$;
 
--- What is not as it was made: missing, changed or not ours.
+-- The names of objects that differ from what the migration made: missing, changed or foreign.
 CREATE FUNCTION drift() RETURNS TABLE (name text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN

@@ -1,6 +1,6 @@
--- The lease that holds a place in line, if one does. None holds a place that is to be claimed. Of
--- those that end behind a place, the first is nearly always the one: leases that are gone, and kept
--- alive by a long transaction, ended before it.
+-- The lease that covers a place in the ready line, if there is one. A place in `returned` has no
+-- lease. Of the leases that end at or behind a place, the first is nearly always the right one: the
+-- dead tuples of removed leases ended before it.
 CREATE FUNCTION lease_of(p_queue int, p_level smallint, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF EXISTS (SELECT 1 FROM returned r WHERE r.queue = p_queue AND r.level = p_level AND r.seq = p_seq) THEN RETURN NULL; END IF;
@@ -8,7 +8,7 @@ BEGIN
           AND (l.handed IS NULL OR l.handed @> p_seq) AND (l.given_back IS NULL OR NOT p_seq = ANY (l.given_back)) ORDER BY l.hi LIMIT 1);
 END $$;
 
--- Where a job stands; NULL if there is none of this id.
+-- The state of a job; NULL if no job has this id.
 CREATE FUNCTION state_of(p_id uuid) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE v_state smallint;
 BEGIN
@@ -18,8 +18,9 @@ BEGIN
   RETURN v_state;
 END $$;
 
--- Which of these ids are known outside of a table: 0 job, 1 waiting. Looked up anew after a row was
--- written: a job of the same id may have moved meanwhile.
+-- Returns those of these ids that other tables have: `p_table` 0 skips `job`, 1 skips `waiting`, 2
+-- skips none. Callers ask again after they wrote a row: a job of the same id may have moved
+-- meanwhile.
 CREATE FUNCTION known_outside(p_table int, p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(

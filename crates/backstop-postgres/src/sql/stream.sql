@@ -1,9 +1,9 @@
--- Keys and records of streams are joined to what a call is about by `stream = ANY (ARRAY[…])`: the
--- planner cannot but look them up one by one, in the order of the call. With a plain `=` it walks
+-- Queries join keys and records of streams to their arguments by `stream = ANY (ARRAY[…])`: this
+-- makes the planner look them up one by one, in the order of the call. With a plain `=` it walks
 -- the whole table instead if that was empty when the plan was made, and keeps the plan: with
--- 100,000 keys a take of 1,000 then lasts longer than anybody waits.
+-- 100,000 keys a take of 1,000 then lasts longer than any caller waits.
 
--- The stream of a name, made if there is none.
+-- The id of the stream with this name; makes the stream if there is none.
 CREATE FUNCTION stream_or_new(p_name text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE v_stream int := (SELECT s.id FROM stream s WHERE s.name = p_name);
 BEGIN
@@ -14,8 +14,8 @@ BEGIN
   RETURN v_stream;
 END $$;
 
--- Makes those of these keys that do not exist. In the order of their bytes, and before any other
--- key is locked: everybody does it like this, so that nobody waits in a circle.
+-- Makes those of these keys that do not exist, in the order of their bytes, and before it locks any
+-- other key. All sessions do it in this order, so that they cannot deadlock.
 CREATE FUNCTION new_stream_keys(p_stream int, p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_new int;
 BEGIN
@@ -27,18 +27,18 @@ BEGIN
   PERFORM tell_stream(p_stream, -1, v_new);
 END $$;
 
--- Counts something of a stream.
+-- Adds to a count of a stream.
 CREATE FUNCTION tell_stream(p_stream int, p_what int, p_number bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_number <> 0 THEN INSERT INTO stream_tally (stream, what, number) VALUES (p_stream, p_what, p_number); END IF;
 END $$;
 
--- The changes of streams' counts that are not added up yet.
+-- The changes of counts of streams that are not added up yet.
 CREATE FUNCTION stream_tallied(p_xid xid8, p_pending xid8[]) RETURNS SETOF stream_tally LANGUAGE sql STABLE AS $$
   SELECT * FROM stream_tally WHERE xid >= p_xid UNION ALL SELECT * FROM stream_tally WHERE xid = ANY (p_pending) AND xid < p_xid
 $$;
 
--- Adds up what was counted of streams, as `add_up` does.
+-- Adds up the counts of streams, as `add_up` does for jobs.
 CREATE FUNCTION add_up_streams(p_max int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_from record;
@@ -65,8 +65,8 @@ BEGIN
   PERFORM added_to(true, v_from.p_step, v_xid, v_snapshot);
 END $$;
 
--- A change met what it had not seen when it began, and is to be made again: the caller's next try
--- finds it.
+-- Raises an error because a concurrent transaction added or removed keys after this call began. The
+-- caller retries, and then sees them.
 CREATE FUNCTION changed_meanwhile() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION 'keys of a stream changed meanwhile' USING ERRCODE = 'serialization_failure';

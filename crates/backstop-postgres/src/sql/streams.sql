@@ -1,4 +1,4 @@
--- All streams by name: what was counted and how often, and when the oldest record came in.
+-- All streams by name, with their counts and the time at which the oldest held record arrived.
 CREATE FUNCTION streams() RETURNS TABLE (name text, whats smallint[], numbers bigint[], oldest bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_from record;
@@ -15,10 +15,11 @@ BEGIN
   FROM stream s JOIN told t ON t.stream = s.id GROUP BY s.id, s.name ORDER BY s.name;
 END $$;
 
--- The next keys of a stream behind one, by the bytes of their names; only those that keep records,
--- if so asked. Fewer of them, but one at least, if they keep so many records that to look at all of
--- them takes long. stream, the key before, whether only those that keep records, how many, how many
--- records
+-- The next keys of a stream behind `p_after`, by the bytes of their names; with `p_holding`, only
+-- keys that hold records. Returns fewer keys, but at least one, if they hold so many records that
+-- reading all of them takes long.
+-- Parameters: stream, the key to start behind, whether only keys that hold records, how many keys,
+--   how many records.
 CREATE FUNCTION list_stream_keys(p_stream text, p_after text, p_holding boolean, p_max int, p_records_max int)
 RETURNS TABLE (key text, watermark bigint, standing bytea, records int, oldest bigint, due bigint, worker text, until bigint)
 LANGUAGE plpgsql AS $$
@@ -41,8 +42,9 @@ BEGIN
     WHERE k.before < p_records_max;
 END $$;
 
--- One key, as `take` says it. In one statement: nothing is locked, and all of it is of one moment.
--- stream, key, how many records, after how many bytes of them no further one
+-- One key, in the columns of `take`. It is a single statement, so it locks nothing and reads one
+-- snapshot.
+-- Parameters: stream, key, how many records, after how many bytes of payload no further record.
 CREATE FUNCTION read_stream_key(p_stream text, p_key text, p_window int, p_bytes int)
 RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigint[], holding text[], counts int[], highest bigint[],
   record_of int[], positions bigint[], steps bigint[], tenants text[], ats bigint[], arrivals bigint[], payloads bytea[])

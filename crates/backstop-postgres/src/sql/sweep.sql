@@ -1,12 +1,14 @@
--- Looks for late jobs: a place is drawn before its transaction commits, and the cursor may have
--- passed it by then. Answers where the queue stands afterwards, and how many it found; they are
--- claimed from `returned`. The queue must be locked, and where it stands be noted by the caller.
+-- Looks for late jobs: a transaction draws places before it commits, and the cursor may have passed
+-- them by then. Returns the new cursor row of the queue, and how many late jobs there are; claims
+-- find them in `returned`. The caller must hold the lock of the queue, and must save the row with
+-- `reach`.
 --
 -- A late job belongs to a transaction that drew its places before the cursor passed them. Such a
--- transaction either was under way at the sweep before this one, or began after it: then its places
--- are behind that sweep's cursor. So it is enough to look behind the last sweep's cursor, and
--- behind the places of those transactions that were under way then and are not any more. One that
--- takes for ever costs nothing until it ends. The lock of a transaction is seen until its rows are.
+-- transaction was either open at the previous sweep or began after it. In the second case its
+-- places are behind the cursor of that sweep. So it is enough to look behind the cursor of the last
+-- sweep, and behind the places of those transactions that were open then and are not any more. A
+-- transaction that never ends costs nothing until it does. The advisory lock of a transaction stays
+-- in pg_locks until its rows are visible.
 CREATE FUNCTION sweep(INOUT p_reached reached, p_now bigint, OUT late int) LANGUAGE plpgsql AS $$
 DECLARE
   v_pending text[];
@@ -24,7 +26,7 @@ BEGIN
   FOR v_level IN 0 .. 3 LOOP
     v_floor := least(p_reached.swept[v_level + 1], coalesce(v_ended, p_reached.swept[v_level + 1]));
     CONTINUE WHEN v_floor >= p_reached.at[v_level + 1];
-    -- Range by range: PostgreSQL 14 adds up no multiranges.
+    -- Aggregate the single ranges: PostgreSQL 14 has no `range_agg` of multiranges.
     SELECT coalesce(range_agg(r), '{}') INTO v_leased
       FROM (SELECT * FROM lease l WHERE l.queue = p_reached.queue AND l.level = v_level AND l.hi > v_floor) l
       CROSS JOIN LATERAL unnest(coalesce(l.handed, int8multirange(int8range(l.lo, l.hi, '[]')))
@@ -45,7 +47,7 @@ BEGIN
   p_reached.pending := v_pending;
 END $$;
 
--- Notes where a queue stands from now on. It must be locked.
+-- Saves the cursor row of a queue. The caller must hold the lock of the queue.
 CREATE FUNCTION reach(p_reached reached) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO reached (queue, step, at, swept, low, swept_at, pending) VALUES (p_reached.queue, p_reached.step + 1, p_reached.at,

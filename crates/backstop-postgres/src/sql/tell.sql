@@ -1,4 +1,5 @@
--- Counts jobs that go from one state to another; NULL is outside. Ends are counted for ever.
+-- Counts jobs that go from one state to another; NULL stands for outside of the queue. The totals
+-- of ended jobs only ever grow.
 CREATE FUNCTION tell(p_queue int, p_from int, p_to int, p_jobs int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_from int := coalesce(p_from, -1);
@@ -13,11 +14,12 @@ BEGIN
     p_jobs * (v_to = 5)::int, p_jobs * (v_to = 6)::int);
 END $$;
 
--- Where to look for changes of counts that are not added up yet. A transaction has its number
--- before it commits: those under way when it was added up are looked for by number, all others
--- behind the highest number there was. So what was added up is not walked over, however long it is
--- kept alive. Numbers ahead of the server's own are those of another server, from which the tables
--- were copied: then all of it is looked at.
+-- Where to look for changes of counts that are not added up yet. A transaction gets its xid before
+-- it commits. So the rows of transactions that were open at the last adding up are found by their
+-- xid (`p_pending`), and all other rows from the highest xid of that time on. This way no query
+-- walks over the dead tuples of rows that were added up, however long a transaction keeps them. If
+-- that xid is ahead of the server's own, the tables were copied from another server: then all rows
+-- are read.
 CREATE FUNCTION tallied_from(p_streams boolean, OUT p_step bigint, OUT p_xid xid8, OUT p_pending xid8[]) LANGUAGE plpgsql AS $$
 BEGIN
   SELECT a.step, a.xid, a.pending INTO p_step, p_xid, p_pending FROM added a WHERE a.streams = p_streams ORDER BY a.step DESC LIMIT 1;
@@ -27,8 +29,8 @@ BEGIN
   END IF;
 END $$;
 
--- Notes that everything before a number is added up that could be seen in a snapshot. What this
--- transaction itself counts from now on is not: its number is among those to look for.
+-- Notes that all rows below `p_xid` are added up that the snapshot could see. Later rows of this
+-- transaction are not: its own xid is among the pending ones.
 CREATE FUNCTION added_to(p_streams boolean, p_step bigint, p_xid xid8, p_snapshot pg_snapshot) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO added (step, streams, xid, pending) VALUES (p_step + 1, p_streams, p_xid,
@@ -41,8 +43,8 @@ CREATE FUNCTION tallied(p_xid xid8, p_pending xid8[]) RETURNS SETOF tally LANGUA
   SELECT * FROM tally WHERE xid >= p_xid UNION ALL SELECT * FROM tally WHERE xid = ANY (p_pending) AND xid < p_xid
 $$;
 
--- Adds up what was counted, at most so many rows of it and what transactions left that took long.
--- One at a time does, and the others go on without.
+-- Adds the changes of counts to `total`: at most `p_max` rows, and the rows of transactions that
+-- were pending. One session at a time does this, and the others go on without.
 CREATE FUNCTION add_up(p_max int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_from record;
@@ -53,7 +55,8 @@ DECLARE
 BEGIN
   IF NOT pg_try_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 3) THEN RETURN; END IF;
   SELECT * INTO v_from FROM tallied_from(false);
-  -- Before the rows are read: who commits in between is looked for again, and not found.
+  -- Take the snapshot before reading the rows. If a transaction commits in between, the next call
+  -- looks for its rows again and finds none.
   v_snapshot := pg_current_snapshot();
   v_late := ARRAY(SELECT t.ctid FROM tally t WHERE t.xid = ANY (v_from.p_pending) AND t.xid < v_from.p_xid);
   SELECT array_agg(t.ctid), (array_agg(t.xid ORDER BY t.xid DESC))[1] INTO v_rows, v_xid

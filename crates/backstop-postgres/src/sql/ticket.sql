@@ -1,8 +1,8 @@
--- Tells everybody that places in line are about to be drawn, until this transaction ends. The key
--- of the lock says which: those behind the last one drawn so far. Whoever sweeps reads it in
--- pg_locks. Must come before the first place is drawn. One is enough for a transaction: the mark
--- goes with the lock, also when a savepoint is rolled back. Calls are assigned, not performed:
--- PL/pgSQL evaluates a plain expression without starting an executor.
+-- Announces until the end of this transaction that it is about to draw places in the ready line.
+-- The key of the shared advisory lock says which ones: those behind the last one drawn so far. A
+-- sweep reads it in pg_locks. This must come before the first place is drawn. Once per transaction
+-- is enough: the mark goes with the lock, also when a savepoint is rolled back. Calls are assigned,
+-- not performed: PL/pgSQL evaluates a plain expression without starting an executor.
 CREATE FUNCTION ticket() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_mark text := current_schema() || ' ' || pg_current_xact_id();
@@ -13,15 +13,16 @@ BEGIN
   v_done := pg_advisory_xact_lock_shared((ticket_tag()::bigint << 48) | (coalesce(pg_sequence_last_value('line'), 1) - 1));
 END $$;
 
--- The same for a transaction that takes but one, and so needs no mark: that costs more than the
--- lock.
+-- The same for a transaction that calls it only once, and so needs no mark: setting the mark costs
+-- more than the lock.
 CREATE FUNCTION single_ticket() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_done text;
 BEGIN
   v_done := pg_advisory_xact_lock_shared((ticket_tag()::bigint << 48) | (coalesce(pg_sequence_last_value('line'), 1) - 1));
 END $$;
 
--- Everything here looks for what others did a moment ago: an old snapshot would not see it.
+-- Refuses every isolation level but READ COMMITTED: the functions look for what other transactions
+-- committed a moment ago, and an older snapshot would not see it.
 CREATE FUNCTION see_others() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -31,7 +32,8 @@ BEGIN
   END IF;
 END $$;
 
--- Sets the locks of this schema apart from those of others: the upper 16 bits of the key.
+-- The upper 16 bits of the lock keys, which keep the advisory locks of this schema apart from
+-- others.
 CREATE FUNCTION ticket_tag() RETURNS int LANGUAGE sql STABLE AS $$
   SELECT (hashtext('backstop.' || current_schema()) & 8191) + 8192
 $$;

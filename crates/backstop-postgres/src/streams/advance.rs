@@ -1,10 +1,10 @@
 //! What was decided about keys.
 
-use super::named::Named;
-use crate::link::{Commit, Link, Param};
+use super::distinct_names::DistinctNames;
+use crate::link::{CommitMode, PostgresLink, TypedParam};
 use crate::row;
-use backstop_core::lease::longest_kept;
-use backstop_core::port::{Advance, Advanced, Answer, StoreError, Then};
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::{AdvanceOutcome, KeyAdvance, KeyLeaseAction, StoreError, StoreResult};
 use backstop_core::stream::StoredRecord;
 use backstop_core::{StreamKey, StreamName, Time};
 use std::collections::{HashMap, HashSet};
@@ -14,15 +14,15 @@ const DOING: &str = "advancing keys";
 
 /// Takes decisions in; and tells whether one of them left a key that is due, now or at some time.
 pub(super) async fn advance(
-    link: &Link,
-    commit: Commit,
-    advances: &[Advance],
+    link: &PostgresLink,
+    commit: CommitMode,
+    advances: &[KeyAdvance],
     now: Time,
-) -> Answer<(Vec<Advanced>, bool)> {
-    let mut answers = vec![Advanced::Applied; advances.len()];
+) -> StoreResult<(Vec<AdvanceOutcome>, bool)> {
+    let mut answers = vec![AdvanceOutcome::Applied; advances.len()];
     let mut is_due = false;
     for round in rounds(advances) {
-        let batch = Batch::of(advances, &round, now);
+        let batch = AdvanceColumns::of(advances, &round, now);
         for row in link
             .call(DOING, commit, "advance", &batch.params(&now.as_micros()))
             .await?
@@ -34,7 +34,7 @@ pub(super) async fn advance(
             let at = at
                 .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for key {number}")))?;
             if is_stale {
-                answers[*at] = Advanced::Stale;
+                answers[*at] = AdvanceOutcome::Stale;
             } else {
                 is_due = true;
             }
@@ -45,7 +45,7 @@ pub(super) async fn advance(
 
 /// Which decisions go together: each key once, in the order of streams and keys; what is decided
 /// about a key after that, later.
-fn rounds(advances: &[Advance]) -> Vec<Vec<usize>> {
+fn rounds(advances: &[KeyAdvance]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     let mut met: HashMap<(&StreamName, &StreamKey), usize> = HashMap::new();
     for (at, advance) in advances.iter().enumerate() {
@@ -66,35 +66,35 @@ fn rounds(advances: &[Advance]) -> Vec<Vec<usize>> {
 
 /// Decisions as the columns that the function takes.
 #[derive(Default)]
-struct Batch<'a> {
-    streams: Named<'a>,
+struct AdvanceColumns<'a> {
+    streams: DistinctNames<'a>,
     keys: Vec<&'a str>,
     numbers: Vec<i64>,
     turns: Vec<i64>,
     seen: Vec<i64>,
     watermarks: Vec<Option<i64>>,
-    standings: Vec<&'a [u8]>,
+    key_states: Vec<&'a [u8]>,
     thens: Vec<i16>,
     times: Vec<Option<i64>>,
     longest: Vec<Option<i64>>,
-    counts: Counted,
+    counts: CountColumns,
     drop_of: Vec<i32>,
     drop_positions: Vec<i64>,
-    held: Held<'a>,
+    held: HeldRecordColumns<'a>,
 }
 
 /// What is counted, for which decision.
 #[derive(Default)]
-struct Counted {
-    of: Vec<i32>,
-    whats: Vec<i16>,
+struct CountColumns {
+    decisions: Vec<i32>,
+    counters: Vec<i16>,
     numbers: Vec<i64>,
 }
 
 /// Records that stay, of which decision.
 #[derive(Default)]
-struct Held<'a> {
-    of: Vec<i32>,
+struct HeldRecordColumns<'a> {
+    decisions: Vec<i32>,
     positions: Vec<i64>,
     steps: Vec<i64>,
     tenants: Vec<Option<&'a str>>,
@@ -102,11 +102,11 @@ struct Held<'a> {
     payloads: Vec<&'a [u8]>,
 }
 
-impl<'a> Batch<'a> {
-    fn of(advances: &'a [Advance], round: &[usize], now: Time) -> Self {
+impl<'a> AdvanceColumns<'a> {
+    fn of(advances: &'a [KeyAdvance], round: &[usize], now: Time) -> Self {
         let names = round.iter().map(|at| advances[*at].lease.stream.as_str());
         let mut batch = Self {
-            streams: Named::of(names),
+            streams: DistinctNames::of(names),
             ..Self::default()
         };
         for at in round {
@@ -122,18 +122,18 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    fn push(&mut self, advance: &'a Advance, now: Time) {
+    fn push(&mut self, advance: &'a KeyAdvance, now: Time) {
         let change = &advance.change;
         self.keys.push(advance.lease.key.as_str());
         self.numbers.push(advance.lease.number.as_i64());
         self.turns.push(advance.turn.into());
         self.seen.push(signed(advance.seen));
         self.watermarks.push(change.watermark);
-        self.standings.push(&change.standing);
-        let (then, time, longest) = match advance.then {
-            Then::Keep(until) => (0, Some(until), Some(longest_kept(until, now))),
-            Then::Release(wake) => (1, wake, None),
-            Then::Clear => (2, None, None),
+        self.key_states.push(&change.state);
+        let (then, time, longest) = match advance.lease_action {
+            KeyLeaseAction::Keep(until) => (0, Some(until), Some(longest_lease_end(until, now))),
+            KeyLeaseAction::Release(wake) => (1, wake, None),
+            KeyLeaseAction::Clear => (2, None, None),
         };
         self.thens.push(then);
         self.times.push(time.map(Time::as_micros));
@@ -141,14 +141,14 @@ impl<'a> Batch<'a> {
         let number = row::number(self.keys.len());
         self.counts.push(number, change.counts.numbers());
         // All records of a key that is cleared go.
-        if advance.then != Then::Clear {
+        if advance.lease_action != KeyLeaseAction::Clear {
             self.drop_of.extend(change.drop.iter().map(|_| number));
             self.drop_positions.extend(&change.drop);
             self.held.push(number, &change.hold);
         }
     }
 
-    fn params<'p>(&'p self, now: &'p i64) -> [Param<'p>; 23] {
+    fn params<'p>(&'p self, now: &'p i64) -> [TypedParam<'p>; 23] {
         [
             (&self.streams.names, Type::TEXT_ARRAY),
             (&self.streams.at, Type::INT4_ARRAY),
@@ -157,16 +157,16 @@ impl<'a> Batch<'a> {
             (&self.turns, Type::INT8_ARRAY),
             (&self.seen, Type::INT8_ARRAY),
             (&self.watermarks, Type::INT8_ARRAY),
-            (&self.standings, Type::BYTEA_ARRAY),
+            (&self.key_states, Type::BYTEA_ARRAY),
             (&self.thens, Type::INT2_ARRAY),
             (&self.times, Type::INT8_ARRAY),
             (&self.longest, Type::INT8_ARRAY),
-            (&self.counts.of, Type::INT4_ARRAY),
-            (&self.counts.whats, Type::INT2_ARRAY),
+            (&self.counts.decisions, Type::INT4_ARRAY),
+            (&self.counts.counters, Type::INT2_ARRAY),
             (&self.counts.numbers, Type::INT8_ARRAY),
             (&self.drop_of, Type::INT4_ARRAY),
             (&self.drop_positions, Type::INT8_ARRAY),
-            (&self.held.of, Type::INT4_ARRAY),
+            (&self.held.decisions, Type::INT4_ARRAY),
             (&self.held.positions, Type::INT8_ARRAY),
             (&self.held.steps, Type::INT8_ARRAY),
             (&self.held.tenants, Type::TEXT_ARRAY),
@@ -177,24 +177,24 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Counted {
+impl CountColumns {
     fn push(&mut self, decision: i32, numbers: &[u64]) {
         for (what, number) in (0..).zip(numbers).filter(|(_, number)| **number > 0) {
-            self.of.push(decision);
-            self.whats.push(what);
+            self.decisions.push(decision);
+            self.counters.push(what);
             self.numbers.push(signed(*number));
         }
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldRecordColumns<'a> {
     fn push(&mut self, decision: i32, records: &'a [StoredRecord]) {
         let mut positions = HashSet::new();
         for record in records
             .iter()
             .filter(|record| positions.insert(record.position))
         {
-            self.of.push(decision);
+            self.decisions.push(decision);
             self.positions.push(record.position);
             self.steps.push(record.step);
             self.tenants.push(record.tenant.as_deref());

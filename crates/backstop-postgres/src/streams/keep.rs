@@ -1,11 +1,11 @@
 //! Leases of keys that go on.
 
-use super::named::Named;
-use crate::link::{Commit, Link};
+use super::distinct_names::DistinctNames;
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
 use backstop_core::Time;
-use backstop_core::lease::longest_kept;
-use backstop_core::port::{Answer, KeyLease, StoreError};
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::{KeyLease, StoreError, StoreResult};
 use std::collections::HashSet;
 use tokio_postgres::types::Type;
 
@@ -13,18 +13,18 @@ const DOING: &str = "keeping keys";
 
 /// Makes leases last longer, and tells which are lost.
 pub(super) async fn keep(
-    link: &Link,
+    link: &PostgresLink,
     leases: Vec<KeyLease>,
     until: Time,
     now: Time,
-) -> Answer<Vec<KeyLease>> {
+) -> StoreResult<Vec<KeyLease>> {
     if leases.is_empty() {
         return Ok(Vec::new());
     }
     let mut named: Vec<&KeyLease> = leases.iter().collect();
     named.sort_unstable();
     named.dedup();
-    let streams = Named::of(named.iter().map(|lease| lease.stream.as_str()));
+    let streams = DistinctNames::of(named.iter().map(|lease| lease.stream.as_str()));
     let keys: Vec<&str> = named.iter().map(|lease| lease.key.as_str()).collect();
     let numbers: Vec<i64> = named.iter().map(|lease| lease.number.as_i64()).collect();
     let params = [
@@ -33,9 +33,9 @@ pub(super) async fn keep(
         (&keys as _, Type::TEXT_ARRAY),
         (&numbers as _, Type::INT8_ARRAY),
         (&until.as_micros() as _, Type::INT8),
-        (&longest_kept(until, now).as_micros() as _, Type::INT8),
+        (&longest_lease_end(until, now).as_micros() as _, Type::INT8),
     ];
-    let rows = link.call(DOING, Commit::Quick, "keep", &params).await?;
+    let rows = link.call(DOING, CommitMode::Quick, "keep", &params).await?;
     let lost = |row| {
         let number: i32 = row::get(row, 0)?;
         let lease = usize::try_from(number - 1)
@@ -45,7 +45,7 @@ pub(super) async fn keep(
             .map(|lease| (*lease).clone())
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for lease {number}")))
     };
-    let lost: HashSet<KeyLease> = rows.iter().map(lost).collect::<Answer<_>>()?;
+    let lost: HashSet<KeyLease> = rows.iter().map(lost).collect::<StoreResult<_>>()?;
     Ok(leases
         .into_iter()
         .filter(|lease| lost.contains(lease))

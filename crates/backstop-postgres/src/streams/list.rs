@@ -1,13 +1,15 @@
 //! Streams and keys as an operator sees them.
 
 use super::stored::{count, stored};
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row::{self, get};
 use backstop_core::lease::is_expired;
 use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, WINDOW_RECORDS_MAX};
-use backstop_core::port::Holder;
-use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
-use backstop_core::stream::{Count, Counts, StoredKey};
+use backstop_core::port::KeyLeaseHolder;
+use backstop_core::port::{
+    KeyFilter, KeyStatus, ListKeysRequest, StoreError, StoreResult, StreamStatus,
+};
+use backstop_core::stream::{StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{StreamKey, StreamName, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -21,18 +23,18 @@ const RECORDS: i16 = -3;
 const RECORDS_LOOKED_AT: i32 = 20_000;
 
 /// All streams of which anything is left, or in which anything ever happened.
-pub(super) async fn streams(link: &Link) -> Answer<Vec<StreamStatus>> {
+pub(super) async fn streams(link: &PostgresLink) -> StoreResult<Vec<StreamStatus>> {
     let rows = link
-        .call("listing streams", Commit::Durable, "streams", &[])
+        .call("listing streams", CommitMode::Durable, "streams", &[])
         .await?;
-    let streams: Vec<StreamStatus> = rows.iter().map(status).collect::<Answer<_>>()?;
+    let streams: Vec<StreamStatus> = rows.iter().map(status).collect::<StoreResult<_>>()?;
     Ok(streams
         .into_iter()
         .filter(|stream| stream.keys > 0 || !stream.counts.is_empty())
         .collect())
 }
 
-fn status(row: &Row) -> Answer<StreamStatus> {
+fn status(row: &Row) -> StoreResult<StreamStatus> {
     let (whats, numbers): (Vec<i16>, Vec<i64>) = (get(row, 1)?, get(row, 2)?);
     let of = |wanted: i16| {
         let counted = whats
@@ -48,12 +50,16 @@ fn status(row: &Row) -> Answer<StreamStatus> {
         holding: of(HOLDING),
         records: of(RECORDS),
         oldest: get::<Option<i64>>(row, 3)?.map(Time::from_micros),
-        counts: Counts::from_numbers((0..).zip(Count::ALL).map(|(what, _)| of(what))),
+        counts: StreamCounts::from_numbers((0..).zip(StreamCounter::ALL).map(|(what, _)| of(what))),
     })
 }
 
 /// The next keys of a stream. Those that keep many records take several calls, each of them short.
-pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+pub(super) async fn keys(
+    link: &PostgresLink,
+    query: &ListKeysRequest,
+    now: Time,
+) -> StoreResult<Vec<KeyStatus>> {
     let mut after = query
         .after
         .as_ref()
@@ -65,12 +71,17 @@ pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec
         let params = [
             (&query.stream.as_str() as _, Type::TEXT),
             (&after as _, Type::TEXT),
-            (&(query.which == WhichKeys::Holding) as _, Type::BOOL),
+            (&(query.filter == KeyFilter::Holding) as _, Type::BOOL),
             (&row::number(left) as _, Type::INT4),
             (&RECORDS_LOOKED_AT as _, Type::INT4),
         ];
         let rows = link
-            .call("listing keys", Commit::Durable, "list_stream_keys", &params)
+            .call(
+                "listing keys",
+                CommitMode::Durable,
+                "list_stream_keys",
+                &params,
+            )
             .await?;
         let mut looked_at = 0;
         for row in &rows {
@@ -87,7 +98,7 @@ pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec
     }
 }
 
-fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
+fn key_status(row: &Row, now: Time) -> StoreResult<Option<KeyStatus>> {
     let Ok(key) = StreamKey::new(get(row, 0)?) else {
         return Ok(None);
     };
@@ -96,12 +107,12 @@ fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
     let holder = worker
         .map(WorkerName::new)
         .zip(time(7)?)
-        .map(|(worker, until)| Holder { worker, until });
+        .map(|(worker, until)| KeyLeaseHolder { worker, until });
     let holder = holder.filter(|holder| !is_expired(holder.until, now));
     Ok(Some(KeyStatus {
         key,
         watermark: get(row, 1)?,
-        standing: get(row, 2)?,
+        state: get(row, 2)?,
         records: count(get::<i32>(row, 3)?.into()),
         oldest: time(4)?,
         due: time(5)?.filter(|_| holder.is_none()),
@@ -111,10 +122,10 @@ fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
 
 /// One key, with the records that a take would bring along.
 pub(super) async fn key(
-    link: &Link,
+    link: &PostgresLink,
     stream: &StreamName,
     key: &StreamKey,
-) -> Answer<Option<StoredKey>> {
+) -> StoreResult<Option<StoredKey>> {
     let params = [
         (&stream.as_str() as _, Type::TEXT),
         (&key.as_str() as _, Type::TEXT),
@@ -124,7 +135,7 @@ pub(super) async fn key(
     let rows = link
         .call(
             "looking at a key",
-            Commit::Durable,
+            CommitMode::Durable,
             "read_stream_key",
             &params,
         )

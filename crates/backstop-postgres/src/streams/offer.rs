@@ -1,9 +1,9 @@
 //! Records in.
 
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::limits::{KEY_RECORDS_MAX, LEASE_ASKED_MAX};
-use backstop_core::port::{Answer, Offered, StoreError};
+use backstop_core::limits::{KEY_RECORDS_MAX, LEASE_REQUEST_MAX};
+use backstop_core::port::{OfferOutcome, StoreError, StoreResult};
 use backstop_core::stream::Record;
 use backstop_core::{StreamName, Time};
 use std::collections::HashMap;
@@ -13,16 +13,16 @@ const DOING: &str = "offering";
 
 /// Takes records in.
 pub(super) async fn offer(
-    link: &Link,
-    commit: Commit,
+    link: &PostgresLink,
+    commit: CommitMode,
     stream: &StreamName,
     records: &[Record],
     now: Time,
-) -> Answer<Vec<Offered>> {
+) -> StoreResult<Vec<OfferOutcome>> {
     if records.is_empty() {
         return Ok(Vec::new());
     }
-    let batch = Batch::of(records);
+    let batch = OfferColumns::of(records);
     let params = [
         (&stream.as_str() as _, Type::TEXT),
         (&batch.keys as _, Type::TEXT_ARRAY),
@@ -45,25 +45,25 @@ pub(super) async fn offer(
             Type::INT4,
         ),
         (&now.as_micros() as _, Type::INT8),
-        (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
+        (&now.after(LEASE_REQUEST_MAX).as_micros() as _, Type::INT8),
     ];
-    let mut sent = vec![Offered::Held; batch.records.len()];
+    let mut sent = vec![OfferOutcome::Held; batch.records.len()];
     for row in link.call(DOING, commit, "offer", &params).await? {
         let (at, is_full): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
         let answer = usize::try_from(at - 1).ok().and_then(|at| sent.get_mut(at));
         *answer
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for record {at}")))? =
             if is_full {
-                Offered::Full
+                OfferOutcome::Full
             } else {
-                Offered::Duplicate
+                OfferOutcome::Duplicate
             };
     }
     Ok(batch.answers(&sent))
 }
 
 /// Records as the columns that the function takes: none twice, and keys by their bytes.
-struct Batch<'a> {
+struct OfferColumns<'a> {
     keys: Vec<&'a str>,
     records: Vec<&'a Record>,
     key_at: Vec<i32>,
@@ -72,7 +72,7 @@ struct Batch<'a> {
     places: Vec<(usize, bool)>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> OfferColumns<'a> {
     fn of(offered: &'a [Record]) -> Self {
         let mut keys: Vec<&str> = offered.iter().map(|record| record.key.as_str()).collect();
         keys.sort_unstable();
@@ -103,9 +103,9 @@ impl<'a> Batch<'a> {
     }
 
     /// The answers for all records from those for the ones sent.
-    fn answers(&self, sent: &[Offered]) -> Vec<Offered> {
+    fn answers(&self, sent: &[OfferOutcome]) -> Vec<OfferOutcome> {
         let answer = |(place, is_itself): &(usize, bool)| match sent[*place] {
-            Offered::Held if !is_itself => Offered::Duplicate,
+            OfferOutcome::Held if !is_itself => OfferOutcome::Duplicate,
             answer => answer,
         };
         self.places.iter().map(answer).collect()

@@ -1,7 +1,7 @@
 //! Keys as the functions give them: one row, column by column.
 
 use crate::row::get;
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use backstop_core::stream::{StoredKey, StoredRecord};
 use backstop_core::{Payload, StreamKey, Time};
 use std::collections::HashMap;
@@ -12,31 +12,31 @@ const DOING: &str = "reading keys";
 
 /// The keys in the columns of `take`. One of a name that no key can have was written by somebody's
 /// hand: it is left out, and keeps no other from its work.
-pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
+pub(super) fn stored(rows: &[Row]) -> StoreResult<Vec<StoredKey>> {
     let Some(row) = rows.first() else {
         return Ok(Vec::new());
     };
     let names: Vec<&str> = column(row, 0)?;
     let watermarks: Vec<Option<i64>> = column(row, 1)?;
-    let standings: Vec<&[u8]> = column(row, 2)?;
+    let key_states: Vec<&[u8]> = column(row, 2)?;
     let arrived: Vec<i64> = column(row, 3)?;
     same_length(
         names.len(),
-        &[watermarks.len(), standings.len(), arrived.len()],
+        &[watermarks.len(), key_states.len(), arrived.len()],
     )?;
-    let mut held = held(row)?;
+    let mut key_records = key_records(row)?;
     let mut keys = Vec::with_capacity(names.len());
     for (at, name) in names.into_iter().enumerate() {
-        let Held {
+        let KeyRecords {
             count,
             highest,
             records,
-        } = held.remove(name).unwrap_or_default();
+        } = key_records.remove(name).unwrap_or_default();
         match StreamKey::new(name) {
             Ok(key) => keys.push(StoredKey {
                 key,
                 watermark: watermarks[at],
-                standing: standings[at].to_vec(),
+                state: key_states[at].to_vec(),
                 arrived: self::count(arrived[at]),
                 records,
                 count,
@@ -52,24 +52,24 @@ pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
 
 /// What a key keeps.
 #[derive(Default)]
-struct Held {
+struct KeyRecords {
     count: u64,
     highest: Option<i64>,
     records: Vec<StoredRecord>,
 }
 
 /// What those keys keep that keep something.
-fn held(row: &Row) -> Answer<HashMap<&str, Held>> {
+fn key_records(row: &Row) -> StoreResult<HashMap<&str, KeyRecords>> {
     let names: Vec<&str> = column(row, 4)?;
     let counts: Vec<i32> = column(row, 5)?;
     let highest: Vec<Option<i64>> = column(row, 6)?;
     same_length(names.len(), &[counts.len(), highest.len()])?;
-    let held = |(count, highest): (i32, Option<i64>)| Held {
+    let key_records = |(count, highest): (i32, Option<i64>)| KeyRecords {
         count: self::count(count.into()),
         highest,
         records: Vec::new(),
     };
-    let mut all: Vec<Held> = counts.into_iter().zip(highest).map(held).collect();
+    let mut all: Vec<KeyRecords> = counts.into_iter().zip(highest).map(key_records).collect();
     if !names.is_empty() {
         for (of, record) in records(row)? {
             let key = usize::try_from(of - 1).ok().and_then(|at| all.get_mut(at));
@@ -82,7 +82,7 @@ fn held(row: &Row) -> Answer<HashMap<&str, Held>> {
 }
 
 /// Records, each with the number of its key from 1 on.
-fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
+fn records(row: &Row) -> StoreResult<Vec<(i32, StoredRecord)>> {
     let of: Vec<i32> = column(row, 7)?;
     let positions: Vec<i64> = column(row, 8)?;
     let steps: Vec<i64> = column(row, 9)?;
@@ -105,7 +105,7 @@ fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
         tenant: tenants[at].map(Into::into),
         at: Time::from_micros(ats[at]),
         arrival: count(arrivals[at]),
-        payload: Payload::stored(payloads[at].to_vec()),
+        payload: Payload::from_stored(payloads[at].to_vec()),
     };
     Ok((0..positions.len())
         .map(|at| (of[at], record(at)))
@@ -113,11 +113,11 @@ fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
 }
 
 /// A column of many; NULL if there are none.
-fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Answer<Vec<T>> {
+fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> StoreResult<Vec<T>> {
     get::<Option<Vec<T>>>(row, at).map(Option::unwrap_or_default)
 }
 
-fn same_length(length: usize, others: &[usize]) -> Answer<()> {
+fn same_length(length: usize, others: &[usize]) -> StoreResult<()> {
     if others.iter().all(|other| *other == length) {
         return Ok(());
     }

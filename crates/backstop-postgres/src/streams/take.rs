@@ -1,34 +1,39 @@
 //! Keys out.
 
 use super::stored::stored;
-use crate::floor::{Floors, Of};
-use crate::link::{Commit, Link};
+use crate::link::{CommitMode, PostgresLink};
 use crate::row;
-use backstop_core::limits::{LEASE_ASKED_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
-use backstop_core::port::{Answer, Take, Taken, Wanted};
+use crate::scan_hint::{ScanHints, ScanTarget};
+use backstop_core::limits::{LEASE_REQUEST_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::{KeySelection, StoreResult, TakeRequest, TakeResult};
 use backstop_core::{StreamKey, Time};
 use tokio_postgres::types::Type;
 
 const DOING: &str = "taking keys";
 
 /// Hands keys out; what is left of them, if this take was made before.
-pub(super) async fn take(link: &Link, floors: &Floors, take: &Take, now: Time) -> Answer<Taken> {
+pub(super) async fn take(
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
+    take: &TakeRequest,
+    now: Time,
+) -> StoreResult<TakeResult> {
     match &take.wanted {
-        Wanted::Keys(keys) => named(link, take, keys, false, now).await,
-        Wanted::Seized(keys) => named(link, take, keys, true, now).await,
-        Wanted::Due(max) => due(link, floors, take, *max, now).await,
+        KeySelection::Keys(keys) => named(link, take, keys, false, now).await,
+        KeySelection::Seized(keys) => named(link, take, keys, true, now).await,
+        KeySelection::Due(max) => due(link, scan_hints, take, *max, now).await,
     }
 }
 
 async fn named(
-    link: &Link,
-    take: &Take,
+    link: &PostgresLink,
+    take: &TakeRequest,
     keys: &[StreamKey],
     seize: bool,
     now: Time,
-) -> Answer<Taken> {
+) -> StoreResult<TakeResult> {
     if keys.is_empty() {
-        return Ok(Taken::default());
+        return Ok(TakeResult::default());
     }
     let mut names: Vec<&str> = keys.iter().map(StreamKey::as_str).collect();
     names.sort_unstable();
@@ -43,18 +48,24 @@ async fn named(
         (&bytes_max() as _, Type::INT8),
         (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
-        (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
+        (&now.after(LEASE_REQUEST_MAX).as_micros() as _, Type::INT8),
     ];
-    let rows = link.call(DOING, Commit::Quick, "take", &params).await?;
-    Ok(Taken {
+    let rows = link.call(DOING, CommitMode::Quick, "take", &params).await?;
+    Ok(TakeResult {
         keys: stored(&rows)?,
         next_due: None,
     })
 }
 
-async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -> Answer<Taken> {
-    let of = Of::Due(take.stream.clone());
-    let look = floors.look(&of, now);
+async fn due(
+    link: &PostgresLink,
+    scan_hints: &ScanHints,
+    take: &TakeRequest,
+    max: usize,
+    now: Time,
+) -> StoreResult<TakeResult> {
+    let of = ScanTarget::Due(take.stream.clone());
+    let look = scan_hints.begin_scan(&of, now);
     let params = [
         (&take.stream.as_str() as _, Type::TEXT),
         (&take.number.as_i64() as _, Type::INT8),
@@ -64,10 +75,12 @@ async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -
         (&bytes_max() as _, Type::INT8),
         (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
-        (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
+        (&now.after(LEASE_REQUEST_MAX).as_micros() as _, Type::INT8),
         (&look.begins_at() as _, Type::INT8),
     ];
-    let rows = link.call(DOING, Commit::Quick, "take_due", &params).await?;
+    let rows = link
+        .call(DOING, CommitMode::Quick, "take_due", &params)
+        .await?;
     let next_due = rows
         .first()
         .map(|row| row::get::<Option<i64>>(row, 14))
@@ -75,9 +88,9 @@ async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -
         .flatten();
     let next_due = next_due.map(Time::from_micros);
     if next_due.is_none_or(|due| due > now) {
-        floors.left_nothing(of, look, now);
+        scan_hints.record_empty(of, look, now);
     }
-    Ok(Taken {
+    Ok(TakeResult {
         keys: stored(&rows)?,
         next_due,
     })

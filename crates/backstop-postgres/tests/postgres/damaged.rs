@@ -1,9 +1,9 @@
 //! Rows that somebody damaged: they are shown as what they are, hide nothing, and can be deleted.
 
 use super::{fresh_store, user};
-use backstop_core::State;
-use backstop_core::amend::{Action, Filter};
-use backstop_core::port::{Damaged, GroupQuery, PageQuery};
+use backstop_core::JobState;
+use backstop_core::amend::{AmendAction, Filter};
+use backstop_core::port::{DamagedJob, ListGroupsRequest, ListJobsRequest};
 use backstop_testkit::given::{Scene, dead, filter, id, job, listed, queue};
 
 /// A store with the dead letters `a`, `b` and `c`, of which `b` is damaged by hand.
@@ -21,11 +21,11 @@ async fn three_dead_one_damaged(damage: &str) -> Scene {
     scene
 }
 
-async fn page(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<Damaged>) {
-    let query = PageQuery {
+async fn page(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<DamagedJob>) {
+    let query = ListJobsRequest {
         filter,
         limit: 9,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     let page = scene.store.jobs(query, scene.now).await.expect("a page");
     assert_eq!(page.next, None);
@@ -42,7 +42,7 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
         ("unique_key = repeat('k', 1000)", "unique_key: "),
     ] {
         let scene = three_dead_one_damaged(damage).await;
-        for wanted in [filter(Some("q"), Some(State::Dead)), Filter::default()] {
+        for wanted in [filter(Some("q"), Some(JobState::Dead)), Filter::default()] {
             let (names, damaged) = page(&scene, wanted).await;
             assert_eq!(
                 (names.as_slice(), damaged.len()),
@@ -62,7 +62,7 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
         let groups = scene
             .store
             .groups(
-                GroupQuery {
+                ListGroupsRequest {
                     queue: None,
                     limit: 9,
                 },
@@ -71,13 +71,13 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             .await
             .expect("groups");
         assert_eq!((groups.len(), groups[0].count), (1, 3), "{damage}");
-        assert_eq!(scene.queue("q").await.counts.of(State::Dead), 3);
+        assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 3);
         assert!(
             scene.find("b").await.is_some(),
             "{damage}: what can be read of it is"
         );
         assert_eq!(
-            scene.amend_named(&["b"], Action::Delete).await.applied,
+            scene.amend_named(&["b"], AmendAction::Delete).await.applied,
             1,
             "{damage}"
         );
@@ -85,7 +85,7 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             page(&scene, Filter::default()).await,
             (vec!["c".to_owned(), "a".to_owned()], vec![])
         );
-        assert_eq!(scene.queue("q").await.counts.of(State::Dead), 2);
+        assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 2);
     }
 }
 
@@ -100,14 +100,14 @@ async fn a_job_of_no_state_or_no_queue_is_shown_and_can_be_deleted() {
         assert_eq!(names, ["c", "a"], "{damage}");
         assert_eq!(
             damaged,
-            [Damaged {
+            [DamagedJob {
                 id: Some(id("b")),
                 queue: of,
                 why: why.to_owned()
             }]
         );
         assert_eq!(
-            scene.amend_named(&["b"], Action::Delete).await.applied,
+            scene.amend_named(&["b"], AmendAction::Delete).await.applied,
             1,
             "{damage}"
         );
@@ -118,6 +118,9 @@ async fn a_job_of_no_state_or_no_queue_is_shown_and_can_be_deleted() {
 #[tokio::test]
 async fn a_damaged_dead_letter_can_be_requeued() {
     let mut scene = three_dead_one_damaged("level = 9, reason = 'nonsense'").await;
-    assert_eq!(scene.amend_named(&["b"], Action::Retry).await.applied, 1);
+    assert_eq!(
+        scene.amend_named(&["b"], AmendAction::Retry).await.applied,
+        1
+    );
     assert_eq!(scene.claim_one("q").await.lease.job, id("b"));
 }

@@ -1,18 +1,18 @@
 //! What `doctor` reads.
 
 use super::{fresh_store, user};
-use backstop_core::port::{Examination, Grade, Store};
+use backstop_core::port::{ExaminationReport, FindingSeverity, Store};
 
-fn graded(examined: &Examination, grade: Grade) -> Vec<&str> {
+fn graded(examined: &ExaminationReport, grade: FindingSeverity) -> Vec<&str> {
     examined
         .findings
         .iter()
-        .filter(|found| found.grade == grade)
+        .filter(|found| found.severity == grade)
         .map(|found| found.what.as_str())
         .collect()
 }
 
-async fn examine(store: &dyn Store) -> Examination {
+async fn examine(store: &dyn Store) -> ExaminationReport {
     store.examine().await.expect("it can be examined")
 }
 
@@ -20,7 +20,7 @@ async fn examine(store: &dyn Store) -> Examination {
 async fn a_server_without_fsync_falls_short_and_says_so() {
     let (store, _schema) = fresh_store().await;
     let examined = examine(&*store).await;
-    assert_eq!(graded(&examined, Grade::Bad), ["fsync = off"]);
+    assert_eq!(graded(&examined, FindingSeverity::Bad), ["fsync = off"]);
     assert!(
         examined
             .promise
@@ -42,7 +42,7 @@ async fn a_missing_index_and_a_changed_function_are_found() {
         .await
         .expect("an owner may do so");
     let examined = examine(&*store).await;
-    let bad = graded(&examined, Grade::Bad).join("; ");
+    let bad = graded(&examined, FindingSeverity::Bad).join("; ");
     assert!(
         bad.contains("index job_no") && bad.contains("function add_up(p_max integer)"),
         "{bad}"

@@ -1,9 +1,9 @@
 //! Pushes of ids that were made a moment ago: they take a shorter way in, and mean the same.
 
 use super::{fresh_store, user};
-use backstop_core::port::Enqueued::{self, Inserted, Same};
-use backstop_core::verdict::Keep;
-use backstop_core::{JobId, NewJob, Outcome, Span, State};
+use backstop_core::port::EnqueueOutcome::{self, Inserted, Same};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobId, JobState, NewJob, Outcome, Span};
 use backstop_postgres::enqueue_in;
 use backstop_testkit::given::{START, Scene, job};
 use futures_util::future::join_all;
@@ -18,7 +18,7 @@ fn numbered(number: u8) -> NewJob {
     }
 }
 
-async fn push(scene: &Scene, jobs: Vec<NewJob>) -> Vec<Enqueued> {
+async fn push(scene: &Scene, jobs: Vec<NewJob>) -> Vec<EnqueueOutcome> {
     scene
         .store
         .enqueue(jobs, scene.now)
@@ -26,7 +26,7 @@ async fn push(scene: &Scene, jobs: Vec<NewJob>) -> Vec<Enqueued> {
         .expect("the store answers")
 }
 
-async fn push_numbered(scene: &Scene, numbers: &[u8]) -> Vec<Enqueued> {
+async fn push_numbered(scene: &Scene, numbers: &[u8]) -> Vec<EnqueueOutcome> {
     push(scene, numbers.iter().copied().map(numbered).collect()).await
 }
 
@@ -38,7 +38,7 @@ async fn scene() -> (Scene, String) {
     (scene, schema)
 }
 
-async fn check_counts(scene: &Scene, counts: &[(State, u64)], enqueued: u64) {
+async fn check_counts(scene: &Scene, counts: &[(JobState, u64)], enqueued: u64) {
     let queue = scene.queue("q").await;
     for (state, count) in counts {
         assert_eq!(queue.counts.of(*state), *count, "{state:?}");
@@ -56,7 +56,7 @@ async fn they_are_taken_in_once_and_in_order() {
         [Inserted, Same, Inserted],
         "one is ready already"
     );
-    check_counts(&scene, &[(State::Ready, 6)], 6).await;
+    check_counts(&scene, &[(JobState::Ready, 6)], 6).await;
     let claimed: Vec<JobId> = scene
         .claim("q", 10)
         .await
@@ -81,7 +81,7 @@ async fn one_that_waits_for_its_time_is_known() {
         push_numbered(&scene, &[1, 2, 3]).await,
         [Inserted, Same, Inserted]
     );
-    check_counts(&scene, &[(State::Ready, 3), (State::Scheduled, 1)], 4).await;
+    check_counts(&scene, &[(JobState::Ready, 3), (JobState::Scheduled, 1)], 4).await;
 }
 
 #[tokio::test]
@@ -89,13 +89,15 @@ async fn one_that_has_ended_is_known() {
     let (mut scene, _) = scene().await;
     assert_eq!(push_numbered(&scene, &[2]).await, [Inserted]);
     for run in scene.claim("q", 10).await {
-        scene.settle(&run.lease, Outcome::Done(Keep::Listed)).await;
+        scene
+            .settle(&run.lease, Outcome::Done(DoneRetention::Listed))
+            .await;
     }
     assert_eq!(
         push_numbered(&scene, &[1, 2, 3]).await,
         [Inserted, Same, Inserted]
     );
-    check_counts(&scene, &[(State::Ready, 2), (State::Done, 2)], 4).await;
+    check_counts(&scene, &[(JobState::Ready, 2), (JobState::Done, 2)], 4).await;
 }
 
 #[tokio::test]
@@ -103,10 +105,12 @@ async fn another_id_between_them_is_not_one_of_them() {
     let (mut scene, _) = scene().await;
     assert_eq!(push_numbered(&scene, &[2]).await, [Inserted]);
     for run in scene.claim("q", 10).await {
-        scene.settle(&run.lease, Outcome::Done(Keep::Listed)).await;
+        scene
+            .settle(&run.lease, Outcome::Done(DoneRetention::Listed))
+            .await;
     }
     assert_eq!(push_numbered(&scene, &[1, 3]).await, [Inserted; 2]);
-    check_counts(&scene, &[(State::Ready, 2), (State::Done, 2)], 4).await;
+    check_counts(&scene, &[(JobState::Ready, 2), (JobState::Done, 2)], 4).await;
 }
 
 #[tokio::test]
@@ -135,7 +139,7 @@ async fn many_who_push_the_same_at_once_take_each_in_once() {
             20
         );
     }
-    check_counts(&scene, &[(State::Ready, 201)], 201).await;
+    check_counts(&scene, &[(JobState::Ready, 201)], 201).await;
 }
 
 #[tokio::test]

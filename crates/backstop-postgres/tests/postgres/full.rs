@@ -2,8 +2,8 @@
 //! a victim costs.
 
 use super::{fresh_store, user};
-use backstop_core::port::Enqueued::{Full, Inserted};
-use backstop_core::{Bounds, NewJob, Overflow, State};
+use backstop_core::port::EnqueueOutcome::{Full, Inserted};
+use backstop_core::{JobState, NewJob, Overflow, QueueBounds};
 use backstop_postgres::enqueue_in;
 use backstop_testkit::given::{Scene, at, job, queue};
 use tokio_postgres::Client;
@@ -12,10 +12,10 @@ use tokio_postgres::error::SqlState;
 async fn bounded(max_size: u64, overflow: Overflow) -> (Scene, String) {
     let (store, schema) = fresh_store().await;
     let scene = Scene::new(store);
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(max_size),
         overflow,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     scene
         .store
@@ -39,7 +39,7 @@ async fn a_push_in_a_transaction_is_told_that_the_queue_is_full() {
         .expect("jobs");
     assert_eq!(answers, [Inserted, Inserted, Full]);
     transaction.commit().await.expect("it commits");
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 2);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 2);
 }
 
 #[cfg(feature = "sqlx")]

@@ -2,7 +2,7 @@
 
 use super::{open, user};
 use backstop_core::NewJob;
-use backstop_core::port::{Hints, Store};
+use backstop_core::port::{HintSubscription, Store};
 use backstop_postgres::{enqueue_in, schema_of};
 use backstop_testkit::given::{Scene, at, job};
 use backstop_testkit::servers::{self, Bouncer, Mode, Proxy};
@@ -14,13 +14,13 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-async fn hears(ears: &mut Box<dyn Hints>, what: &str) {
+async fn hears(ears: &mut Box<dyn HintSubscription>, what: &str) {
     let heard = tokio::time::timeout(PATIENCE, ears.next()).await;
     assert!(heard.is_ok(), "not heard: {what}");
 }
 
 /// Somebody who listens: the first hint is that it does.
-async fn ears(store: &Arc<dyn Store>) -> Box<dyn Hints> {
+async fn ears(store: &Arc<dyn Store>) -> Box<dyn HintSubscription> {
     let mut ears = store.watch();
     hears(&mut ears, "that it listens").await;
     ears

@@ -99,10 +99,10 @@ async fn a_late_job_beside_a_lease_with_holes_is_nobodys_but_its_own() {
             scene
                 .settle(
                     &run.lease,
-                    backstop_core::Outcome::Done(backstop_core::verdict::Keep::Listed)
+                    backstop_core::Outcome::Done(backstop_core::verdict::DoneRetention::Listed)
                 )
                 .await,
-            backstop_core::port::Settled::Applied
+            backstop_core::port::SettleOutcome::Applied
         );
     }
 }

@@ -21,7 +21,7 @@ mod transaction;
 mod waits;
 
 use backstop_core::port::Store;
-use backstop_postgres::{Durability, PostgresStore, schema_of};
+use backstop_postgres::{PostgresDurability, PostgresStore, schema_of};
 use backstop_testkit::contract::queues::QUEUES_IN_CONTRACT;
 use backstop_testkit::servers;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ async fn fresh_store() -> (Arc<dyn Store>, String) {
     let address = servers::postgres().fresh_url();
     let schema = schema_of(&address).expect("the address names a schema");
     open(&address).await;
-    let store = PostgresStore::open(&roles::worker_of(&schema).await, Durability::Full);
+    let store = PostgresStore::open(&roles::worker_of(&schema).await, PostgresDurability::Full);
     (
         Arc::new(
             store
@@ -45,7 +45,7 @@ async fn fresh_store() -> (Arc<dyn Store>, String) {
 
 /// The store behind an address, migrated.
 async fn open(address: &str) -> Arc<dyn Store> {
-    let store = PostgresStore::open(address, Durability::Full).expect("the address is one");
+    let store = PostgresStore::open(address, PostgresDurability::Full).expect("the address is one");
     store.migrate().await.expect("the store migrates");
     Arc::new(store)
 }

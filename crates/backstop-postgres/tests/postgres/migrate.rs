@@ -1,8 +1,8 @@
 //! The schema: made once, by many at once. One that this program does not know is refused.
 
 use super::{open, user};
-use backstop_core::port::{Grade, Store, StoreError};
-use backstop_postgres::{Durability, PostgresStore, schema_of};
+use backstop_core::port::{FindingSeverity, Store, StoreError};
+use backstop_postgres::{PostgresDurability, PostgresStore, schema_of};
 use backstop_testkit::given::{Scene, job, names};
 use backstop_testkit::servers;
 use futures_util::future::join_all;
@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 #[tokio::test]
 async fn many_that_migrate_at_once_make_one_schema() {
     let address = servers::postgres().fresh_url();
-    let stores =
-        (0..6).map(|_| PostgresStore::open(&address, Durability::Full).expect("an address"));
+    let stores = (0..6)
+        .map(|_| PostgresStore::open(&address, PostgresDurability::Full).expect("an address"));
     let stores: Vec<PostgresStore> = stores.collect();
     let migrated = join_all(stores.iter().map(Store::migrate)).await;
     let made = migrated
@@ -68,7 +68,7 @@ async fn a_schema_of_a_pre_release_is_refused_and_left_alone() {
              INSERT INTO {schema}.version VALUES ({version})"
         );
         user().await.batch_execute(&made).await.expect("its mark");
-        let store = PostgresStore::open(&address, Durability::Full).expect("an address");
+        let store = PostgresStore::open(&address, PostgresDurability::Full).expect("an address");
         let refused = store
             .migrate()
             .await
@@ -88,13 +88,13 @@ async fn a_schema_of_a_pre_release_is_refused_and_left_alone() {
             .findings
             .iter()
             .find(|found| found.what.contains("pre-release"));
-        assert_eq!(found.expect("it says so").grade, Grade::Bad);
+        assert_eq!(found.expect("it says so").severity, FindingSeverity::Bad);
     }
 }
 
 #[tokio::test]
 async fn without_a_schema_every_call_says_to_migrate() {
-    let store = PostgresStore::open(&servers::postgres().fresh_url(), Durability::Full)
+    let store = PostgresStore::open(&servers::postgres().fresh_url(), PostgresDurability::Full)
         .expect("an address");
     let error = Scene::new(std::sync::Arc::new(store))
         .store

@@ -2,7 +2,7 @@
 
 use super::fresh_store;
 use backstop_core::port::{Store, StoreError};
-use backstop_postgres::{Durability, PostgresStore};
+use backstop_postgres::{PostgresDurability, PostgresStore};
 use backstop_testkit::given::{Scene, at, job, names};
 use backstop_testkit::servers;
 use std::sync::{Arc, OnceLock};
@@ -146,7 +146,7 @@ async fn a_worker_has_no_right_to_the_tables() {
 async fn a_producer_may_enqueue_and_nothing_else() {
     let (store, schema) = fresh_store().await;
     let address = role(&schema, "producer", &granted("producer"));
-    let producer = PostgresStore::open(&address, Durability::Full).expect("an address");
+    let producer = PostgresStore::open(&address, PostgresDurability::Full).expect("an address");
     assert_eq!(
         producer.migrate().await.expect("nothing to do").from,
         1,

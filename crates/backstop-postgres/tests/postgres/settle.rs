@@ -1,10 +1,10 @@
 //! Runs of several claims that end together: each claim by the way that is shortest for it.
 
 use super::{fresh_store, user};
-use backstop_core::port::Settled::{Applied, Stale};
-use backstop_core::port::{Seize, Store};
-use backstop_core::verdict::Keep;
-use backstop_core::{Lease, LeaseNumber, Outcome, Priority, Span, State};
+use backstop_core::port::SettleOutcome::{Applied, Stale};
+use backstop_core::port::{SeizeRequest, Store};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobState, Lease, LeaseNumber, Outcome, Priority, Span};
 use backstop_testkit::given::{LEASE, Scene, WORKER, job, names, retry_at};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn leases(schema: &str) -> i64 {
         .get(0)
 }
 
-const DONE: Outcome = Outcome::Done(Keep::Listed);
+const DONE: Outcome = Outcome::Done(DoneRetention::Listed);
 
 #[tokio::test]
 async fn claims_that_are_one_lease_or_several_end_in_one_call() {
@@ -81,8 +81,8 @@ async fn claims_that_are_one_lease_or_several_end_in_one_call() {
         let count = |state| status.counts.of(state);
         assert_eq!(
             (
-                count(State::Running),
-                count(State::Done),
+                count(JobState::Running),
+                count(JobState::Done),
                 status.totals.done
             ),
             (0, done, done),
@@ -228,7 +228,7 @@ async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
         .expect("the owner writes");
     assert_eq!(leases(&schema).await, 10_001);
     scene.now = scene.now.after(LEASE).after(Span::secs(1));
-    let seize = Seize {
+    let seize = SeizeRequest {
         max: 20,
         ..scene.seize_of("rescuer")
     };

@@ -2,7 +2,7 @@
 
 use super::{fresh_store, user};
 use backstop_core::Outcome;
-use backstop_core::verdict::Keep;
+use backstop_core::verdict::DoneRetention;
 use backstop_testkit::given::{Scene, job};
 use tokio_postgres::Client;
 
@@ -32,7 +32,7 @@ async fn a_claim_costs_the_same_however_long_a_snapshot_is_held() {
         scene
             .settle_all(
                 runs.iter()
-                    .map(|run| (&run.lease, Outcome::Done(Keep::Listed))),
+                    .map(|run| (&run.lease, Outcome::Done(DoneRetention::Listed))),
             )
             .await;
     }

@@ -4,10 +4,10 @@
 use super::{fresh_store, open, user};
 use backstop_core::limits::TAKE_BYTES_MAX;
 use backstop_core::port::{
-    Advance, Advanced, KeyLease, KeyQuery, Offered, Retention, Store, Take, Taken, Then, Wanted,
-    WhichKeys,
+    AdvanceOutcome, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection, ListKeysRequest,
+    OfferOutcome, PruneRequest, Store, TakeRequest, TakeResult,
 };
-use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
+use backstop_core::stream::{KeyChange, Record, StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{LeaseNumber, Payload, StreamKey, StreamName, Time, WorkerName};
 use backstop_postgres::schema_of;
 use backstop_testkit::given::{LEASE, Scene};
@@ -34,20 +34,25 @@ fn record(number: usize, position: i64) -> Record {
         position,
         step: 60,
         tenant: None,
-        payload: Payload::stored(b"{}".to_vec()),
+        payload: Payload::from_stored(b"{}".to_vec()),
     }
 }
 
-async fn offer(store: &dyn Store, records: Vec<Record>, now: Time) -> Vec<Offered> {
+async fn offer(store: &dyn Store, records: Vec<Record>, now: Time) -> Vec<OfferOutcome> {
     store
         .offer(stream(), records, now)
         .await
         .expect("the store answers")
 }
 
-async fn take(store: &dyn Store, number: LeaseNumber, wanted: Wanted, now: Time) -> Taken {
+async fn take(
+    store: &dyn Store,
+    number: LeaseNumber,
+    wanted: KeySelection,
+    now: Time,
+) -> TakeResult {
     let worker = WorkerName::new("w");
-    let take = Take {
+    let take = TakeRequest {
         stream: stream(),
         number,
         worker,
@@ -58,39 +63,44 @@ async fn take(store: &dyn Store, number: LeaseNumber, wanted: Wanted, now: Time)
 }
 
 /// The end of a take of this key: what it kept is dropped, and counted as handled.
-fn done(number: LeaseNumber, stored: &StoredKey, then: Then) -> Advance {
-    let mut counts = Counts::default();
-    counts[Count::Handled] = stored.records.len() as u64;
+fn done(number: LeaseNumber, stored: &StoredKey, then: KeyLeaseAction) -> KeyAdvance {
+    let mut counts = StreamCounts::default();
+    counts[StreamCounter::Handled] = stored.records.len() as u64;
     let drop = stored
         .records
         .iter()
         .map(|record| record.position)
         .collect();
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(60),
         counts,
         drop,
-        ..Change::default()
+        ..KeyChange::default()
     };
     let lease = KeyLease {
         stream: stream(),
         key: stored.key.clone(),
         number,
     };
-    Advance {
+    KeyAdvance {
         lease,
         turn: 1,
         seen: stored.arrived,
         change,
-        then,
+        lease_action: then,
     }
 }
 
-async fn finish(store: &dyn Store, number: LeaseNumber, taken: &Taken, now: Time) -> Vec<Advanced> {
+async fn finish(
+    store: &dyn Store,
+    number: LeaseNumber,
+    taken: &TakeResult,
+    now: Time,
+) -> Vec<AdvanceOutcome> {
     let advances = taken
         .keys
         .iter()
-        .map(|stored| done(number, stored, Then::Release(None)))
+        .map(|stored| done(number, stored, KeyLeaseAction::Release(None)))
         .collect();
     store
         .advance(advances, now)
@@ -122,19 +132,19 @@ async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, us
         let answers = offer(store, records, scene.now).await;
         held += answers
             .iter()
-            .filter(|answer| **answer == Offered::Held)
+            .filter(|answer| **answer == OfferOutcome::Held)
             .count();
         let wanted = match round % 3 {
-            0 => Wanted::Due(10),
-            1 => Wanted::Keys(keys.skip(10).map(key).collect()),
-            _ => Wanted::Seized(keys.skip(30).map(key).collect()),
+            0 => KeySelection::Due(10),
+            1 => KeySelection::Keys(keys.skip(10).map(key).collect()),
+            _ => KeySelection::Seized(keys.skip(30).map(key).collect()),
         };
         let number = scene.draw();
         let taken = take(store, number, wanted, scene.now).await.keys;
         let then = if round % 5 == 0 {
-            Then::Clear
+            KeyLeaseAction::Clear
         } else {
-            Then::Release(None)
+            KeyLeaseAction::Release(None)
         };
         let advances = taken
             .iter()
@@ -149,7 +159,7 @@ async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, us
             .iter()
             .rev()
             .zip(answers)
-            .filter(|(_, answer)| *answer == Advanced::Applied);
+            .filter(|(_, answer)| *answer == AdvanceOutcome::Applied);
         handled += applied
             .map(|(stored, _)| stored.records.len())
             .sum::<usize>();
@@ -194,7 +204,7 @@ async fn many_with_the_same_keys() -> i64 {
         "{handled} of {held}"
     );
     let found = store.streams().await.expect("streams").remove(0);
-    assert_eq!(found.counts[Count::Handled], handled as u64);
+    assert_eq!(found.counts[StreamCounter::Handled], handled as u64);
     for (counted, sql) in [
         (found.keys, "SELECT count(*) FROM stream_key"),
         (
@@ -231,11 +241,11 @@ async fn a_record_in_order_leaves_every_index_as_it_is() {
     let mut sizes = Vec::new();
     for _ in 0..20 {
         let number = scene.draw();
-        let taken = take(&*store, number, Wanted::Keys(keys.clone()), scene.now).await;
+        let taken = take(&*store, number, KeySelection::Keys(keys.clone()), scene.now).await;
         assert_eq!(taken.keys.len(), keys.len());
         assert_eq!(
             finish(&*store, number, &taken, scene.now).await,
-            vec![Advanced::Applied; keys.len()]
+            vec![AdvanceOutcome::Applied; keys.len()]
         );
         sizes.push(
             user.query_one(&size, &[])
@@ -254,16 +264,16 @@ async fn counts_are_added_up_and_stay_the_same() {
     let mut scene = Scene::new(Arc::clone(&store));
     offer(&*store, (0..30).map(|n| record(n, 60)).collect(), scene.now).await;
     let number = scene.draw();
-    let taken = take(&*store, number, Wanted::Due(10), scene.now).await;
+    let taken = take(&*store, number, KeySelection::Due(10), scene.now).await;
     finish(&*store, number, &taken, scene.now).await;
     let before = store.streams().await.expect("streams");
     assert_eq!(
         (before[0].keys, before[0].holding, before[0].records),
         (30, 20, 20)
     );
-    assert_eq!(before[0].counts[Count::Handled], 10);
-    let retention = Retention {
-        usual: None,
+    assert_eq!(before[0].counts[StreamCounter::Handled], 10);
+    let retention = PruneRequest {
+        default: None,
         queues: Vec::new(),
         max: 1,
     };
@@ -283,19 +293,19 @@ async fn a_take_brings_no_more_than_can_be_carried() {
     let keys = TAKE_BYTES_MAX / LARGE + 8;
     for n in 0..keys {
         let large = Record {
-            payload: Payload::stored(vec![b' '; LARGE]),
+            payload: Payload::from_stored(vec![b' '; LARGE]),
             ..record(n, 60)
         };
         offer(&*store, vec![large], scene.now).await;
     }
     for (mut wanted, left) in [
-        (Wanted::Due(1_000), 7),
-        (Wanted::Keys((0..keys).map(key).collect()), 7),
+        (KeySelection::Due(1_000), 7),
+        (KeySelection::Keys((0..keys).map(key).collect()), 7),
     ] {
         let number = scene.draw();
         let first = take(&*store, number, wanted.clone(), scene.now).await.keys;
         assert_eq!(first.len(), keys - left);
-        if let Wanted::Keys(names) = &mut wanted {
+        if let KeySelection::Keys(names) = &mut wanted {
             names.retain(|name| !first.iter().any(|stored| stored.key == *name));
         }
         let rest = take(&*store, scene.draw(), wanted, scene.now).await.keys;
@@ -311,16 +321,16 @@ async fn two_decisions_about_a_key_are_taken_in_one_after_the_other() {
     let mut scene = Scene::new(Arc::clone(&store));
     offer(&*store, vec![record(1, 60), record(2, 60)], scene.now).await;
     let number = scene.draw();
-    let taken = take(&*store, number, Wanted::Due(9), scene.now).await;
+    let taken = take(&*store, number, KeySelection::Due(9), scene.now).await;
     let mut advances = Vec::new();
     for turn in [1, 2, 3] {
         for stored in &taken.keys {
             let then = if turn == 3 {
-                Then::Release(None)
+                KeyLeaseAction::Release(None)
             } else {
-                Then::Keep(scene.now.after(LEASE))
+                KeyLeaseAction::Keep(scene.now.after(LEASE))
             };
-            let mut advance = Advance {
+            let mut advance = KeyAdvance {
                 turn,
                 ..done(number, stored, then)
             };
@@ -330,7 +340,7 @@ async fn two_decisions_about_a_key_are_taken_in_one_after_the_other() {
     }
     assert_eq!(
         store.advance(advances, scene.now).await.expect("answers"),
-        [Advanced::Applied; 6]
+        [AdvanceOutcome::Applied; 6]
     );
     let found = store
         .stream_key(stream(), key(2))
@@ -356,10 +366,10 @@ async fn a_damaged_key_hides_no_other() {
         .batch_execute(&damage)
         .await
         .expect("an owner may do so");
-    let query = KeyQuery {
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 9,
     };
     let listed = store.stream_keys(query, scene.now).await.expect("keys");
@@ -370,6 +380,6 @@ async fn a_damaged_key_hides_no_other() {
             .collect::<Vec<_>>(),
         [key(0), key(2)]
     );
-    let taken = take(&*store, scene.draw(), Wanted::Due(9), scene.now).await;
+    let taken = take(&*store, scene.draw(), KeySelection::Due(9), scene.now).await;
     assert_eq!(taken.keys.len(), 2);
 }

@@ -1,7 +1,7 @@
 //! TLS: the server must be who it says it is.
 
 use backstop_core::port::{Store, StoreError};
-use backstop_postgres::{Durability, PostgresStore};
+use backstop_postgres::{PostgresDurability, PostgresStore};
 use backstop_testkit::servers::postgres::{Postgres, Settings, Tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn place(name: &str) -> Place {
 }
 
 async fn migrate(address: &str) -> Result<(), StoreError> {
-    let store = PostgresStore::open(address, Durability::Full).expect("an address");
+    let store = PostgresStore::open(address, PostgresDurability::Full).expect("an address");
     store.migrate().await.map(drop)
 }
 

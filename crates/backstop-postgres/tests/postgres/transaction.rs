@@ -1,8 +1,8 @@
 //! Jobs that come into being with the user's own transaction.
 
 use super::{fresh_store, user};
-use backstop_core::port::Enqueued;
-use backstop_core::{NewJob, Priority, State};
+use backstop_core::port::EnqueueOutcome;
+use backstop_core::{JobState, NewJob, Priority};
 use backstop_postgres::{enqueue_in, enqueue_statement};
 use backstop_testkit::given::{Scene, at, id, job, names};
 use tokio_postgres::error::SqlState;
@@ -31,7 +31,11 @@ async fn jobs_and_the_users_rows_commit_together() {
         .expect("jobs");
     assert_eq!(
         answers,
-        [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same]
+        [
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Same
+        ]
     );
     assert_eq!(scene.find("a").await, None);
     transaction.commit().await.expect("it commits");
@@ -84,7 +88,7 @@ async fn the_function_serves_whoever_speaks_sql() {
     let job = job.expect("it is there");
     assert_eq!(
         (job.state, job.kind.as_str(), job.priority),
-        (State::Ready, "mail", Priority::High)
+        (JobState::Ready, "mail", Priority::High)
     );
     assert_eq!(
         job.payload.as_bytes(),
@@ -93,7 +97,7 @@ async fn the_function_serves_whoever_speaks_sql() {
     );
     assert_eq!(job.unique_key.expect("a key").as_str(), "k");
     assert_eq!(
-        job.terms.retry().and_then(|policy| policy.max_attempts()),
+        job.options.retry().and_then(|policy| policy.max_attempts()),
         Some(5)
     );
 }
@@ -173,7 +177,7 @@ async fn the_statement_is_text_with_parameters() {
         .await
         .expect("it runs");
     assert_eq!(row.get::<_, String>(0), named);
-    assert_eq!(scene.state("x").await, Some(State::Scheduled));
+    assert_eq!(scene.state("x").await, Some(JobState::Scheduled));
 }
 
 #[cfg(feature = "sqlx")]
@@ -199,7 +203,10 @@ async fn a_transaction_of_sqlx_takes_jobs_in() {
     let answers = backstop_postgres::enqueue_in_sqlx(&mut transaction, &schema, &all, at(0))
         .await
         .expect("jobs");
-    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Duplicate(id("a"))]);
+    assert_eq!(
+        answers,
+        [EnqueueOutcome::Inserted, EnqueueOutcome::Duplicate(id("a"))]
+    );
     transaction.commit().await.expect("it commits");
     assert_eq!(names(&scene.claim("q", 10).await), ["a"]);
     assert_eq!(scene.find("undone").await, None);
@@ -220,7 +227,11 @@ async fn twenty_thousand_jobs_in_one_transaction_take_one_lock() {
         .await
         .expect("the server's table of locks has room for one");
     assert_eq!(
-        Scene::new(store).queue("q").await.counts.of(State::Ready),
+        Scene::new(store)
+            .queue("q")
+            .await
+            .counts
+            .of(JobState::Ready),
         20_000
     );
 }
@@ -253,7 +264,7 @@ async fn one_id_pushed_for_now_and_for_later_at_once_is_one_job() {
         transaction.commit().await
     });
     committed.expect("it commits");
-    assert_eq!(later, [Enqueued::Same]);
+    assert_eq!(later, [EnqueueOutcome::Same]);
     assert_eq!(scene.queue("q").await.counts.live(), 2);
 }
 
@@ -268,11 +279,11 @@ async fn who_is_refused_a_key_keeps_nobody_from_ending() {
     let refused = enqueue_in(&transaction, &schema, &twin, at(0))
         .await
         .expect("an answer");
-    assert_eq!(refused, [Enqueued::Duplicate(id("holder"))]);
-    let gone = backstop_core::Outcome::Done(backstop_core::verdict::Keep::Gone);
+    assert_eq!(refused, [EnqueueOutcome::Duplicate(id("holder"))]);
+    let gone = backstop_core::Outcome::Done(backstop_core::verdict::DoneRetention::Gone);
     assert_eq!(
         scene.settle(&run.lease, gone).await,
-        backstop_core::port::Settled::Applied
+        backstop_core::port::SettleOutcome::Applied
     );
     transaction.commit().await.expect("it commits");
 }

@@ -1,9 +1,9 @@
 //! Pushes that have to wait for somebody's transaction, and those that need not.
 
 use super::{fresh_store, open, user};
-use backstop_core::port::Enqueued::Inserted;
-use backstop_core::port::{Answer, Enqueued, Store};
-use backstop_core::{Bounds, NewJob, Overflow};
+use backstop_core::port::EnqueueOutcome::Inserted;
+use backstop_core::port::{EnqueueOutcome, Store, StoreResult};
+use backstop_core::{NewJob, Overflow, QueueBounds};
 use backstop_postgres::enqueue_in;
 use backstop_testkit::given::{Draft, Scene, at, job, queue};
 use backstop_testkit::servers;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A push that goes on by itself.
-fn pushing(store: &Arc<dyn Store>, job: Draft) -> JoinHandle<Answer<Vec<Enqueued>>> {
+fn pushing(store: &Arc<dyn Store>, job: Draft) -> JoinHandle<StoreResult<Vec<EnqueueOutcome>>> {
     let store = Arc::clone(store);
     tokio::spawn(async move { store.enqueue(vec![NewJob::from(job)], at(0)).await })
 }
@@ -90,10 +90,10 @@ async fn who_met_a_bound_that_nobody_knew_of_goes_in_without_the_others() {
         .insert([job("q", "first"), job("other", "first of the other")])
         .await;
     let elsewhere = open(&format!("{}?schema={schema}", servers::postgres().url())).await;
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(10),
         overflow: Overflow::Reject,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     elsewhere
         .set_bounds(queue("q"), bounds, at(0))

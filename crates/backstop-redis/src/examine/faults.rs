@@ -2,20 +2,20 @@
 
 /// A fault, and what to do about it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
+pub(super) struct VersionFault {
     pub(super) what: &'static str,
     pub(super) advice: &'static str,
     /// The first release of each line of releases that has it mended.
     mended: &'static [(u32, u32, u32)],
 }
 
-const FAULTS: [Fault; 2] = [
-    Fault {
+const FAULTS: [VersionFault; 2] = [
+    VersionFault {
         what: "its Lua engine lets a script author run code (CVE-2025-49844, CVE-2025-46817)",
         advice: "use 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or newer; until then let nobody else run scripts",
         mended: &[(6, 2, 20), (7, 2, 11), (7, 4, 6), (8, 0, 4), (8, 2, 2)],
     },
-    Fault {
+    VersionFault {
         what: "its Lua library lets a script author run code (CVE-2024-31449)",
         advice: "use 6.2.16, 7.2.6, 7.4.1 or newer; until then let nobody else run scripts",
         mended: &[(6, 2, 16), (7, 2, 6), (7, 4, 1)],
@@ -23,7 +23,7 @@ const FAULTS: [Fault; 2] = [
 ];
 
 /// The known faults of a version.
-pub(super) fn known(version: &str) -> impl Iterator<Item = Fault> {
+pub(super) fn known(version: &str) -> impl Iterator<Item = VersionFault> {
     let version = numbers(version);
     FAULTS
         .into_iter()

@@ -11,23 +11,23 @@ fn met(nodes: &[(&str, Option<&str>)]) -> BTreeMap<String, Option<String>> {
 fn a_server_is_another_if_its_id_was_not_there_before() {
     let mut known = BTreeMap::new();
     assert!(
-        !note_met(&mut known, met(&[("a", Some("1")), ("b", Some("2"))])),
+        !record_servers(&mut known, met(&[("a", Some("1")), ("b", Some("2"))])),
         "the first are no others"
     );
-    assert!(!note_met(
+    assert!(!record_servers(
         &mut known,
         met(&[("a", Some("1")), ("b", Some("2"))])
     ));
     assert!(
-        note_met(&mut known, met(&[("a", Some("3")), ("b", Some("2"))])),
+        record_servers(&mut known, met(&[("a", Some("3")), ("b", Some("2"))])),
         "a was started again"
     );
     assert!(
-        note_met(&mut known, met(&[("c", Some("4")), ("b", Some("2"))])),
+        record_servers(&mut known, met(&[("c", Some("4")), ("b", Some("2"))])),
         "c took the place of a"
     );
     assert!(
-        !note_met(&mut known, met(&[("c", Some("2")), ("b", Some("4"))])),
+        !record_servers(&mut known, met(&[("c", Some("2")), ("b", Some("4"))])),
         "both were known"
     );
 }
@@ -35,15 +35,21 @@ fn a_server_is_another_if_its_id_was_not_there_before() {
 #[test]
 fn a_server_that_does_not_answer_for_a_while_is_the_one_it_was() {
     let mut known = BTreeMap::new();
-    note_met(&mut known, met(&[("a", Some("1")), ("b", Some("2"))]));
-    assert!(!note_met(&mut known, met(&[("a", None), ("b", Some("2"))])));
-    assert!(!note_met(
+    record_servers(&mut known, met(&[("a", Some("1")), ("b", Some("2"))]));
+    assert!(!record_servers(
+        &mut known,
+        met(&[("a", None), ("b", Some("2"))])
+    ));
+    assert!(!record_servers(
         &mut known,
         met(&[("a", Some("1")), ("b", Some("2"))])
     ));
-    assert!(!note_met(&mut known, met(&[("a", None), ("b", Some("2"))])));
+    assert!(!record_servers(
+        &mut known,
+        met(&[("a", None), ("b", Some("2"))])
+    ));
     assert!(
-        note_met(&mut known, met(&[("a", Some("5")), ("b", Some("2"))])),
+        record_servers(&mut known, met(&[("a", Some("5")), ("b", Some("2"))])),
         "it came back as another"
     );
 }
@@ -87,7 +93,7 @@ fn a_master_that_is_gone_takes_no_other_answer_with_it() {
             Err(RedisError::from((ErrorKind::AuthenticationFailed, "no"))),
         )
     };
-    let answers = those_there(vec![gone(), there()]).expect("one of them answered");
+    let answers = reachable_of(vec![gone(), there()]).expect("one of them answered");
     assert_eq!(
         answers,
         [
@@ -96,11 +102,11 @@ fn a_master_that_is_gone_takes_no_other_answer_with_it() {
         ]
     );
     assert!(
-        those_there(vec![gone(), gone()]).is_err(),
+        reachable_of(vec![gone(), gone()]).is_err(),
         "nobody answered"
     );
     assert!(
-        those_there(vec![there(), refused()]).is_err(),
+        reachable_of(vec![there(), refused()]).is_err(),
         "what is refused is said"
     );
 }

@@ -1,13 +1,13 @@
 //! Where a page ended, as text.
 
 use crate::record::{MEMBER, TIMED};
-use backstop_core::State;
-use backstop_core::port::{Answer, PageQuery, StoreError};
+use backstop_core::JobState;
+use backstop_core::port::{ListJobsRequest, StoreError, StoreResult};
 use std::fmt::{self, Write};
 
 /// A place in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum RedisListCursor {
     /// A member of a line.
     Member(Vec<u8>),
     /// In the ready line of a queue.
@@ -21,18 +21,18 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl RedisListCursor {
     /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
-    pub(crate) fn of(query: &PageQuery) -> Answer<Option<Self>> {
+    pub(crate) fn of(query: &ListJobsRequest) -> StoreResult<Option<Self>> {
         let Some(cursor) = &query.cursor else {
             return Ok(None);
         };
         let place = Self::parse(cursor);
         let belongs = match (query.filter.state, &place) {
-            (Some(State::Ready), Some(Self::Line { .. })) => true,
-            (None | Some(State::Running), Some(Self::Member(member))) => member.len() == MEMBER,
+            (Some(JobState::Ready), Some(Self::Line { .. })) => true,
+            (None | Some(JobState::Running), Some(Self::Member(member))) => member.len() == MEMBER,
             (Some(state), Some(Self::Member(member))) => {
-                state != State::Ready && member.len() == TIMED
+                state != JobState::Ready && member.len() == TIMED
             }
             _ => false,
         };
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RedisListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(member) => write!(f, "m~{}", to_hex(member)),
@@ -108,19 +108,19 @@ mod tests {
     use super::*;
     use backstop_core::amend::Filter;
 
-    fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
+    fn check(cursor: &str, state: Option<JobState>, expected: Option<&RedisListCursor>) {
         let filter = Filter {
             state,
             ..Filter::default()
         };
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter,
             cursor: Some(cursor.to_owned()),
             limit: 1,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         assert_eq!(
-            Place::of(&query).ok().flatten().as_ref(),
+            RedisListCursor::of(&query).ok().flatten().as_ref(),
             expected,
             "{cursor} for {state:?}"
         );
@@ -128,20 +128,20 @@ mod tests {
 
     #[test]
     fn a_cursor_reads_back_for_its_own_list_only() {
-        let timed = Place::Member((0..32).collect());
-        check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
-        check(&timed.to_string(), Some(State::Ready), None);
+        let timed = RedisListCursor::Member((0..32).collect());
+        check(&timed.to_string(), Some(JobState::Scheduled), Some(&timed));
+        check(&timed.to_string(), Some(JobState::Ready), None);
         check(&timed.to_string(), None, None);
-        let line = Place::Line {
+        let line = RedisListCursor::Line {
             queue: "a.b_c-d".to_owned(),
             place: 1_688_849_860_263_937,
             member: vec![255; 24],
         };
-        check(&line.to_string(), Some(State::Ready), Some(&line));
+        check(&line.to_string(), Some(JobState::Ready), Some(&line));
         check(&line.to_string(), None, None);
-        let arrival = Place::Member(vec![255; 24]);
+        let arrival = RedisListCursor::Member(vec![255; 24]);
         check(&arrival.to_string(), None, Some(&arrival));
-        check(&arrival.to_string(), Some(State::Done), None);
+        check(&arrival.to_string(), Some(JobState::Done), None);
     }
 
     #[test]

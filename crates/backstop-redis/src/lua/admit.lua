@@ -1,7 +1,7 @@
--- Enters names of queues into the registry, all of them or none.
+-- Adds names of queues to the registry, all of them or none.
 -- KEYS[1] registry
 -- ARGV[1] how many queues there may be; then the names
--- Answers: the first name that there is no room for, or nothing.
+-- Returns: the first name that there is no room for, or nothing.
 
 local count, new = redis.call('SCARD', KEYS[1]), {}
 for i = 2, #ARGV do

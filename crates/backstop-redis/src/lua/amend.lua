@@ -1,9 +1,13 @@
--- Does something to jobs. ARGV[1] now ARGV[2] now, as records have it ARGV[3] what: R retry, C
--- cancel, D delete ARGV[4] a letter for each state: A if it applies there, or why it does not
--- ARGV[5] the state a job must be in to be meant at all; empty if any ARGV[6] the reason a
--- cancelled job shows then ids Answers: for each id: A applied, - not meant, N not found, B not
--- readable, M on its way to another queue, F its queue is full, T and the holder of its key, or a
--- letter of ARGV[4].
+-- Applies an action to jobs.
+-- ARGV[1] now
+-- ARGV[2] now, in the format of records
+-- ARGV[3] the action: R retry, C cancel, D delete
+-- ARGV[4] a letter for each state: A if the action applies there, or why it does not
+-- ARGV[5] the state that a job must have; a job in another state is skipped; empty for any state
+-- ARGV[6] the reason that a cancelled job shows
+-- then ids
+-- Returns: for each id: A applied, - skipped, N not found, B damaged, M being moved to another
+--   queue, F its queue is full, T and the job that holds its unique key, or a letter of ARGV[4].
 
 local now, at, action, wanted = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[5]
 local max_size = action == 'R' and tonumber(call('HGET', META, 'max_size'))

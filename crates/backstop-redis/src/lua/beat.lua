@@ -1,11 +1,14 @@
--- Keeps claims alive. ARGV[1] until ARGV[2] a claim that ends later than this was made before the
--- clock was set back, and gives way ARGV[3] how many claims follow that are alive for what they
--- hold in other queues then their numbers; then id number for each lease Answers: the leases that
--- are lost, neither current nor settled under; then for each claim that is alive by a lease:
--- number, its holder.
+-- Extends claims with a heartbeat.
+-- ARGV[1] until
+-- ARGV[2] a claim that ends later than this was made before the clock was set back, and is cut
+--   short
+-- ARGV[3] how many claims follow that are kept alive by jobs of other queues
+-- then the numbers of these claims; then id number for each lease
+-- Returns: the leases that are lost, which are neither current nor the one the job was settled
+--   under; then for each claim that a lease keeps alive: number, its holder.
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is
--- claimed can still be kept and ended.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets claimed jobs still be kept and ended.
 call('HDEL', LEASES, '')
 
 local till, kept, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,9 +1,9 @@
--- Notes that runs have begun.
--- ARGV    id number, each
--- Answers: those that are not the current lease of their job.
+-- Records that runs have started.
+-- ARGV    for each run: id number
+-- Returns: those that are not the current lease of their job.
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is
--- claimed can still be kept and ended.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets claimed jobs still be kept and ended.
 call('HDEL', LEASES, '')
 
 local ids, lost, begun = {}, {}, {}

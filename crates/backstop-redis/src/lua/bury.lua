@@ -1,7 +1,9 @@
--- Takes dead letters in. ARGV[1] how many the queue holds, unless it is told otherwise then for
--- each: arrival id, record, payload or nothing if the record has it, history or nothing,
--- fingerprint Answers: one letter each (I inserted, S same, F full, M moved); then for each M the
--- queue it was moved to.
+-- Stores dead letters.
+-- ARGV[1] how many of them the queue may hold, unless its own bound is set
+-- then for each: arrival id, record, payload or nothing if the record contains it, history or
+--   nothing, fingerprint
+-- Returns: one letter each (I inserted, S same id, F full, M moved); then for each M the queue it
+--   was moved to; then 'new' if the queue was not there before.
 
 local count, ids, letters, answer = (#ARGV - 1) / 5, {}, {}, { '' }
 for i = 1, count do ids[i] = sub(ARGV[5 * i - 3], 9) end

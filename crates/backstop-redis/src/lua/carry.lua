@@ -1,8 +1,10 @@
--- What has to be carried to another queue. ARGV[1] at most so many bytes, and at least one job then
--- ids Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload
--- or nothing if the record has it, history.
+-- Reads the jobs that a move copies to another queue.
+-- ARGV[1] how many bytes at most; at least one job is returned
+-- then ids
+-- Returns: for as many of the ids as fit: nothing if the job is not marked; or mark, record,
+--   payload or nothing if the record contains it, history.
 
--- What cannot be read is carried to nowhere: the other queue refuses it.
+-- A damaged job goes nowhere: the other queue refuses it.
 local function payload_apart(id, record)
   if is_whole(record) and has_payload(flags_of(record)) then return nil end
   return call('HGET', PAYLOADS, id) or '\0\0\0\0'

@@ -1,10 +1,11 @@
--- Hands out ready jobs; what is left of the claim, if it was made before.
+-- Claims ready jobs. A repeated claim returns those jobs of the first call that are still running.
 -- ARGV[1] number
 -- ARGV[2] the holder: see worker_of
 -- ARGV[3] until
--- ARGV[4] at most so many
--- ARGV[5] no further one once payloads that stand apart have so many bytes
--- Answers: see handed_out; nothing if there is nothing.
+-- ARGV[4] how many jobs at most
+-- ARGV[5] after how many bytes of payloads that are apart from their records no further job is
+--   claimed
+-- Returns: see handed_out; an empty table if there is no job.
 
 local number, max = ARGV[1], tonumber(ARGV[4])
 if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)) end
@@ -13,7 +14,8 @@ if max == 0 or call('HGET', META, 'gate') == 'paused' then return {} end
 local ids, places, parts = first_in_line(max)
 local records, wanted = read(RECORDS, ids), #ids
 
--- Payloads that stand apart may be large: there are fewer of them once there is enough to carry.
+-- Payloads that are apart from their records may be large: once the bytes suffice, the claim takes
+-- fewer jobs.
 local bytes_max = tonumber(ARGV[5])
 local payloads, taken, bytes = {}, 0, 0
 while taken < wanted and bytes < bytes_max do
@@ -29,7 +31,7 @@ for i = taken + 1, wanted do ids[i], records[i] = nil, nil end
 
 local leases, held, heads, count = {}, {}, {}, 0
 
--- What the lease of a job with such a record begins with.
+-- The first bytes of the lease of a job with this record.
 local function head_of(record)
   local flags = byte(record, 36)
   local a, b, c, d = byte(record, 20, 23)
@@ -40,7 +42,7 @@ end
 
 for i = 1, taken do
   local record = records[i]
-  -- A place without a job is left over from damage: it goes with this claim.
+  -- A place without a job is left over from damage: this claim removes it.
   if record and #record >= 80 then
     local id = ids[i]
     count = count + 1

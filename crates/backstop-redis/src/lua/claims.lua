@@ -1,4 +1,4 @@
--- Claims: made, used up, closed.
+-- Opens claims, counts the jobs that leave them, and closes them.
 
 local function close_claim(number)
   call('HDEL', CLAIMS, number)
@@ -7,7 +7,7 @@ local function close_claim(number)
   call('HDEL', LEFT, number)
 end
 
--- gone: number -> how many of its jobs it no longer holds.
+-- gone: number -> how many jobs the claim loses.
 local function leave_claims(gone)
   for number, count in pairs(gone) do
     if call('HINCRBY', LEFT, number, -count) <= 0 then close_claim(number) end

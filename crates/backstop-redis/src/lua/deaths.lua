@@ -1,6 +1,6 @@
--- Dead jobs by what they died of.
+-- Dead jobs by fingerprint.
 
--- A member of the dead line, and what it died of.
+-- Adds a member of the dead line under its fingerprint.
 local function add_death(member, fingerprint)
   call('HSET', DEATHS, sub(member, 17), fingerprint .. sub(member, 1, 16))
   call('ZADD', GROUPS, 0, fingerprint .. member)

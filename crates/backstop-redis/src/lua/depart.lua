@@ -1,11 +1,12 @@
--- The last step of a move: removes jobs that are in their new queue, and keeps those that were not
--- taken there. ARGV    for each job: id, token, A if it was taken or T if not Answers: how many
--- moves ended with this.
+-- The last step of a move: removes jobs that are in their new queue, and unmarks those that the
+-- queue refused.
+-- ARGV    for each job: id, token, A if the queue took it or T if not
+-- Returns: how many moves ended with this.
 
 local ended = 0
 
 local function remove(id, record, to)
-  -- First, so that nothing is removed where this cannot be noted.
+  -- Write this first, so that no job is removed if a full Redis refuses it.
   call('HSET', MOVED, id, to)
   local death = call('HGET', DEATHS, id)
   if is_whole(record) then

@@ -1,10 +1,13 @@
--- Takes jobs in. One of them is known by its id, or its unique key is held, or its queue is full,
--- or it goes in. ARGV[1] the level of all jobs, if all are ready, have no key, differ in their ids,
--- and stand in order of arrival; otherwise empty ARGV[2] how many dead letters the queue holds,
--- unless it is told otherwise ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
--- then for each job: arrival id, record, payload or nothing if the record has it Answers: one
--- letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for
--- each M the queue it was moved to; then 'new' if the queue was not there before.
+-- Enqueues jobs. A job is refused if its id is known, its unique key is held, or its queue is full;
+-- otherwise it is inserted.
+-- ARGV[1] the level of all jobs, if all are ready, have no unique key, have different ids, and are
+--   in order of arrival; otherwise empty
+-- ARGV[2] how many dead letters the queue may hold, unless its own bound is set
+-- ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
+-- then for each job: arrival id, record, payload or nothing if the record contains it
+-- Returns: one letter per job (I inserted, S same id, D duplicate, F full, M moved); then for each
+--   D the holder of the key, for each M the queue it was moved to; then 'new' if the queue was not
+--   there before.
 
 local HEAD = 4
 local ids, count = {}, (#ARGV - HEAD) / 3
@@ -26,7 +29,7 @@ local function add_payload(payloads, id, payload)
   payloads[#payloads + 1] = payload
 end
 
--- Jobs of one level, behind all others of it.
+-- Appends jobs of one level to the ready line.
 local function line_up(level, members)
   local place = place(level, tail(math.ceil(count / RUN_MAX)))
   if count == 1 then return call('ZADD', READY, digits(place), members[1]) end
@@ -37,7 +40,7 @@ local function line_up(level, members)
   call('HINCRBY', META, 'in_runs', count)
 end
 
--- Nothing has to be told apart, so that no record is looked into.
+-- All jobs are inserted alike, so no record is parsed.
 local function take_all_in(level)
   local records, payloads, order, members = {}, {}, {}, {}
   for i = 1, count do
@@ -58,9 +61,9 @@ end
 
 if ARGV[1] ~= '' and not max_size and not is_any_known() then return take_all_in(tonumber(ARGV[1])) end
 
--- All is decided before the first write. fresh: id -> record of the jobs of this batch that go in;
--- taken: the keys they take; ended: id -> the state of those that give way, who may be of this
--- batch too.
+-- The script decides everything before the first write. fresh: id -> record, of the jobs of this
+-- batch that are inserted; taken: the unique keys that they take; ended: id -> state, of jobs that
+-- give way, which may be jobs of this batch too.
 local READY_LETTER = byte('1')
 local letters, answer = {}, { '' }
 local fresh, taken, inserted, ready_total, ended, victims = {}, {}, {}, 0, {}, {}
@@ -70,8 +73,7 @@ if max_size then
   dead, dead_max = call('ZCARD', DEAD), tonumber(bounds[3]) or tonumber(ARGV[2])
 end
 
--- Those of a level who may give way, first in line first: never more of them than jobs that come
--- in.
+-- The jobs of a level that may give way, in line order: never more of them than new jobs.
 local function line_of(level)
   if not lines[level] then
     local from, till = digits(level * LEVEL_WIDTH), '(' .. digits((level + 1) * LEVEL_WIDTH)
@@ -94,7 +96,7 @@ local function first_to_give_way()
   end
 end
 
--- Whether there is room for one more at this time, if need be because another gives way.
+-- Whether there is room for one more job at this time, if need be because another gives way.
 local function make_room(at)
   if not max_size or live < max_size then return true end
   local is_dead = bounds[2] == 'dead_letter_oldest'

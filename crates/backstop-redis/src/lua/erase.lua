@@ -1,7 +1,7 @@
--- Removes a job whose record is none, from wherever it was found.
+-- Removes a job whose record is damaged, from every place where it was found.
 -- ARGV[1] its id
--- then for each place: a state or O order, and the member; or U, and the unique key it holds
--- Answers: whether it was removed.
+-- then for each place: a state or O (order), and the member; or U, and the unique key it holds
+-- Returns: whether it was removed.
 
 local id = ARGV[1]
 local record, lease = call('HGET', RECORDS, id), call('HGET', LEASES, id)

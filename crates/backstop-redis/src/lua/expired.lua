@@ -1,9 +1,13 @@
--- Looks for claims whose worker stopped beating, and for those that end so far ahead that the clock
--- may have been set back since. ARGV[1] now ARGV[2] a claim that ends later than this was made
--- before the clock was set back ARGV[3] the seizer's number ARGV[4] at most so many claims ARGV[5]
--- what ends later than this is far ahead Answers: whether the seizer holds something here; how many
--- claims are far ahead, and for each of them: number, until, its holder; then for each claim that
--- has expired: number, until, how many jobs it holds.
+-- Finds claims whose worker stopped sending heartbeats, and claims that end so far ahead that the
+-- clock may have been set back since.
+-- ARGV[1] now
+-- ARGV[2] a claim that ends later than this was made before the clock was set back
+-- ARGV[3] the number of the seizing claim
+-- ARGV[4] how many claims at most
+-- ARGV[5] a claim that ends later than this is far ahead
+-- Returns: whether the seizing claim holds something here; how many claims are far ahead, and for
+--   each of them: number, until, its holder; then for each expired claim: number, until, how many
+--   jobs it holds.
 
 local max = tonumber(ARGV[4])
 local answer = { call('ZSCORE', TERMS, ARGV[3]) and 1 or 0 }

@@ -1,5 +1,7 @@
--- Jobs as an operator sees them. ARGV    ids Answers: for each id nothing, or: record, payload
--- unless the record has it, history, worker, until and since of its holder.
+-- Jobs as an operator sees them.
+-- ARGV    ids
+-- Returns: for each id nothing, or: record, payload unless the record contains it, history, worker,
+--   until and since of its holder.
 
 local answer = {}
 for i, id in ipairs(ARGV) do

@@ -1,6 +1,6 @@
--- Forgets where jobs were moved to that are known nowhere any more.
+-- Forgets where jobs were moved to, once no queue knows them any more.
 -- ARGV    for each job: id, the queue it was moved to
--- Answers: how many were forgotten.
+-- Returns: how many were forgotten.
 
 local forgotten = 0
 for at = 1, #ARGV, 2 do

@@ -1,8 +1,10 @@
--- Groups of deaths, by fingerprint. ARGV[1] behind this fingerprint; empty for the first ones
--- ARGV[2] at most so many Answers: for each group: fingerprint, how many, when the first and the
--- last one died, the last one's id.
+-- Dead letters grouped by fingerprint.
+-- ARGV[1] the fingerprint to start behind; empty for the first groups
+-- ARGV[2] how many groups at most
+-- Returns: for each group: fingerprint, how many jobs, when the first and the last one died, the id
+--   of the last one.
 
--- Behind every member of a fingerprint.
+-- A bound behind every member with this fingerprint.
 local function behind(fingerprint) return '(' .. fingerprint .. string.rep('\255', 33) end
 
 local from, max, answer = ARGV[1] == '' and '-' or behind(ARGV[1]), tonumber(ARGV[2]), {}

@@ -1,17 +1,17 @@
--- What a claim holds, and what a worker gets of it.
+-- The jobs of a claim, and what a worker gets of them.
 
--- Whether one stands before the other in line. Those of a run share their place.
+-- Whether one job is before the other in the line. Jobs of a run share their place.
 local function stands_before(one, other)
   if one.place ~= other.place then return one.place < other.place end
   return one.arrival < other.arrival
 end
 
--- A holder is: the time of the claim, space, the queues it reaches into, newline, worker.
+-- A holder is: the time of the claim, space, the queues of the claim, newline, worker.
 local function worker_of(holder) return holder and string.match(holder, '^[^\n]*\n(.*)$') end
 
 local function since_of(holder) return holder and string.match(holder, '^(-?%d+) ') end
 
--- What is left of a claim, in the order of its places.
+-- The jobs that are left of a claim, in the order of their places.
 local function held_under(number)
   local packed, all = call('HGET', HELD, number) or '', {}
   for first = 1, #packed, 16 do all[#all + 1] = sub(packed, first, first + 15) end
@@ -26,9 +26,9 @@ local function held_under(number)
   return held
 end
 
--- The first jobs of a claim, at most so many, in the order it was opened with, which is that of
--- their places; and the ids behind them, in one piece. A claim of hundreds is taken over in small
--- parts, and none of them is to read all of it again.
+-- The first jobs of a claim, at most `max`, in the order it was opened with, which is that of their
+-- places; and the ids behind them, in one piece. A claim of hundreds of jobs is seized in small
+-- parts, and no part should read all of it again.
 local function first_held(number, max)
   local packed, held, first = call('HGET', HELD, number) or '', {}, 1
   while first <= #packed and #held < max do
@@ -42,13 +42,13 @@ local function first_held(number, max)
   return held, sub(packed, first)
 end
 
--- What a worker gets of these jobs: ids, records, payloads of those whose record has it not, and of
--- those that have some: which, history.
+-- What a worker gets of these jobs: ids, records, payloads that are not in their record, and for
+-- jobs that have a history: index, history.
 local function handed_out(ids, records, payloads)
   local histories = {}
   for i = 1, #ids do
     local record = records[i]
-    -- What cannot be read is not handed out, and keeps nobody from the rest.
+    -- A damaged job is not handed out, and does not block the others.
     if record and #record < 80 then
       records[i] = false
     elseif record and has_history(flags_of(record)) then

@@ -1,6 +1,8 @@
--- Who holds unique keys, or had them last and still lives. ARGV[1] now ARGV[2] and on: the keys
--- Answers: for each key nothing, or: the holder, and the digit of its state; no digit if it is
--- gone.
+-- For each unique key: the job that holds it, or that had it last and is still live.
+-- ARGV[1] now
+-- ARGV[2] and on: the keys
+-- Returns: for each key nothing, or: the job, and the digit of its state; no digit if the job is
+--   removed.
 
 local now, answer = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do

@@ -1,9 +1,9 @@
 -- The next cells, by name.
 -- KEYS[1] values  hash  name -> version, value
 -- KEYS[2] names   zset  names
--- ARGV[1] from and ARGV[2] to, as ZRANGEBYLEX has them
--- ARGV[3] at most so many
--- Answers: name, version and value, of each.
+-- ARGV[1] from and ARGV[2] to, in the format of ZRANGEBYLEX
+-- ARGV[3] how many at most
+-- Returns: name, version and value, of each.
 
 local answer = {}
 for _, name in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])) do

@@ -1,5 +1,7 @@
--- What a filter asks about jobs. ARGV    ids Answers: for each id nothing, ? if its record is none,
--- or: its state; F and the fingerprint of a dead job, otherwise -; its kind.
+-- What a filter needs to know of jobs.
+-- ARGV    ids
+-- Returns: for each id nothing, ? if its record is damaged, or: its state; F and the fingerprint of
+--   a dead job, otherwise -; its kind.
 
 local records, ends, leases, deaths, answer = read(RECORDS, ARGV), read(ENDS, ARGV), read(LEASES, ARGV), read(DEATHS, ARGV), {}
 

@@ -1,9 +1,13 @@
--- The first step of a move: notes that ended jobs are on their way to another queue. Until the last
--- step they stay listed. ARGV[1] token: the number of this move ARGV[2] now, as records have it
--- ARGV[3] the queue they go to ARGV[4] a letter for each state: A if it applies there, or why it
--- does not ARGV[5] the state a job must be in to be meant at all; empty if any then ids Answers:
--- for each id: A marked, M marked before, - not meant, N not found, B not readable, or a letter of
--- ARGV[4].
+-- The first step of a move: marks ended jobs that are to go to another queue. They stay listed
+-- until the last step.
+-- ARGV[1] token: the number of this move
+-- ARGV[2] now, in the format of records
+-- ARGV[3] the queue they go to
+-- ARGV[4] a letter for each state: A if a move applies there, or why it does not
+-- ARGV[5] the state that a job must have; a job in another state is skipped; empty for any state
+-- then ids
+-- Returns: for each id: A marked, M marked before, - skipped, N not found, B damaged, or a letter
+--   of ARGV[4].
 
 local mark, wanted, marks, answer = ARGV[1] .. ARGV[2] .. ARGV[3], ARGV[5], {}, {}
 

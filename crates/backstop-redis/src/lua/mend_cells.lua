@@ -1,8 +1,8 @@
--- Lists the cells that are there, and no others.
+-- Makes the list of names match the cells that exist.
 -- KEYS[1] values  hash  name -> version, value
 -- KEYS[2] names   zset  names
 -- ARGV    names
--- Answers: how many were wrong.
+-- Returns: how many were wrong.
 
 local mended = 0
 for _, name in ipairs(ARGV) do

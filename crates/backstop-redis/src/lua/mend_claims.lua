@@ -1,5 +1,7 @@
--- Counts anew what claims hold, and closes those that hold nothing. The tail of the line goes
--- behind every place that is taken. ARGV    numbers of claims Answers: how many were wrong.
+-- Recounts the jobs of claims, and closes claims without jobs. Moves the tail of the ready line
+-- behind every place in use.
+-- ARGV    numbers of claims
+-- Returns: how many were wrong.
 
 local mended = 0
 for _, number in ipairs(ARGV) do

@@ -1,6 +1,7 @@
--- Puts dead jobs into their groups, as far as it is known what they died of.
+-- Adds dead jobs to their groups, if their fingerprint is known.
 -- ARGV    members of the dead line
--- Answers: how many were missing; then for each of which it is not known: member, reason, history.
+-- Returns: how many were missing; then for each job without a known fingerprint: member, reason,
+--   history.
 
 local answer = { 0 }
 for _, member in ipairs(ARGV) do

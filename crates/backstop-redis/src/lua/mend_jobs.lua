@@ -1,19 +1,20 @@
--- Puts jobs where their records say they are.
+-- Adds jobs to the lines that their records name.
 -- ARGV[1] now
 -- then ids
--- Answers: how much was missing.
+-- Returns: how many entries were missing.
 
 local now, mended = tonumber(ARGV[1]), 0
 
--- A ready job whose place is lost goes before those whose place is known, and among its like in
--- order of arrival: microseconds since 2005 fit before the places given out until 2059.
+-- A ready job whose place is lost goes before all jobs whose place is known, and is ordered by
+-- arrival among others like it: microseconds since 2005 fit before the places given out until 2059.
 local function lost_place(record)
   local since_2005 = micros_at(record, 37) - 1125899906842624
   local latest = LEVEL_WIDTH - GIVEN_OUT - 1
   return level_of(record) * LEVEL_WIDTH + math.max(0, math.min(since_2005, latest))
 end
 
--- Jobs that came in meanwhile stand in their runs: only where there is none can a place be missing.
+-- A job that was enqueued meanwhile is in its run: a place can be missing only if there are no
+-- runs.
 dissolve(5000, '-inf', '+inf')
 local has_runs = call('EXISTS', RUNS) == 1
 
@@ -21,7 +22,7 @@ local function put(line, score, member)
   mended = mended + call('ZADD', line, 'NX', score, member)
 end
 
--- A lease whose claim is gone holds nothing: the job is ready again, where it stood.
+-- A lease whose claim is gone holds nothing: the job becomes ready again at its place.
 local function free(id, record, lease)
   call('HDEL', LEASES, id)
   put(READY, place_of(lease), member_of('1', record, id))
@@ -34,7 +35,7 @@ local function mend_key(id, record, state)
   mended = mended + 1
 end
 
--- Where a dead job stood, if its record is none any more.
+-- Restores the lines of a dead job whose record is damaged.
 local function mend_damaged(id)
   local death = call('HGET', DEATHS, id)
   if not death then return end
@@ -45,8 +46,8 @@ end
 local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
-  -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and
-  -- does not vanish.
+  -- A job without its payload cannot succeed. It fails where an operator sees it, and does not
+  -- vanish.
   if not has_payload(flags_of(record)) then mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0') end
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end

@@ -1,6 +1,8 @@
--- Removes from a line what does not belong there. ARGV[1] which: a state, O order, L leases, P
--- payloads, E ends, H histories, F deaths, G groups, W moving, V moved then members of the line, or
--- ids Answers: how many did not belong.
+-- Removes entries from a line or a hash that do not belong there.
+-- ARGV[1] which: a state, O order, L leases, P payloads, E ends, H histories, F deaths, G groups, W
+--   moving, V moved
+-- then members of the line, or ids
+-- Returns: how many did not belong.
 
 local which, removed = ARGV[1], 0
 local hashes = { L = LEASES, P = PAYLOADS, E = ENDS, H = HISTORIES, F = DEATHS, W = MOVING, V = MOVED }
@@ -17,7 +19,7 @@ local function belongs(member, id)
   local record = record_of(id)
   if which == 'V' then return not record end
   if not record then return false end
-  -- Where a record that is none belongs, nobody knows: it stays where it can be seen.
+  -- A damaged record does not say where it belongs: it stays where an operator can see it.
   if not is_whole(record) or hashes[which] and which ~= 'P' then return true end
   if which == 'P' then return not has_payload(flags_of(record)) end
   if which == 'O' then return member == member_of('1', record, id) end

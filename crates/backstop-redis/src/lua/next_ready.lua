@@ -1,6 +1,9 @@
--- The next jobs of the ready line. ARGV[1] behind this place; empty for the first ones ARGV[2] and
--- there behind this member ARGV[3] at most so many Answers: place and member of the last one looked
--- at, if there may be more behind it, otherwise two empty ones; then place and member of each.
+-- The next jobs of the ready line.
+-- ARGV[1] the place to start behind; empty for the first jobs
+-- ARGV[2] the member at that place to start behind
+-- ARGV[3] how many at most
+-- Returns: place and member of the last job looked at, if there may be more behind it, otherwise
+--   two empty strings; then place and member of each.
 
 local max, from, after = tonumber(ARGV[3]), ARGV[1] == '' and '-inf' or ARGV[1], ARGV[1] ~= '' and ARGV[2]
 local first = tonumber(ARGV[1])
@@ -14,7 +17,7 @@ local function is_behind(place, member)
   return false
 end
 
--- No more of them share a place than a run has.
+-- No more jobs share a place than fit into a run.
 local singles = call('ZRANGEBYSCORE', READY, from, '+inf', 'WITHSCORES', 'LIMIT', 0, max + RUN_MAX)
 local answer, n, looked, next_single, rank, run, place = { '', '' }, 0, 0, 1, 0
 

@@ -1,6 +1,6 @@
--- Notes what dead jobs died of.
+-- Stores the fingerprints of dead jobs.
 -- ARGV    for each job: its member of the dead line, its fingerprint
--- Answers: how many were noted.
+-- Returns: how many were stored.
 
 local noted = 0
 for at = 1, #ARGV, 2 do

@@ -1,4 +1,4 @@
--- Payloads that stand apart from their records.
+-- Payloads that are stored apart from their records.
 
 local function keep_payloads(payloads)
   if #payloads == 0 then return end

@@ -1,16 +1,16 @@
 -- Places in the ready line. A level is 2^51 wide. Its last quarter, 2^49, is given out in order;
--- what comes before it is for jobs whose place was lost: see mend_jobs.lua.
+-- the part before it is for jobs whose place was lost: see mend_jobs.lua.
 local LEVEL_WIDTH, GIVEN_OUT = 2251799813685248, 562949953421312
 
 local function place(level, seq)
   return (level + 1) * LEVEL_WIDTH - GIVEN_OUT + seq
 end
 
--- A place as it is handed to Redis. As a number it would be written the way fractions are, at
--- several times the cost.
+-- Formats a place for Redis. As a number it would be written the way fractions are, at several
+-- times the cost.
 local function digits(place) return string.format('%d', place) end
 
--- The first of so many places at the tail, which are then taken.
+-- Reserves `count` places at the tail of the line, and returns the first.
 local function tail(count)
   return call('HINCRBY', META, 'seq', count) - count
 end

@@ -1,6 +1,6 @@
 -- Makes jobs ready whose time has come.
 -- ARGV    for each job: its state (0 scheduled, 3 retrying), its member in that line
--- Answers: how many became ready.
+-- Returns: how many became ready.
 
 local records, ready = {}, {}
 for at = 1, #ARGV, 2 do

@@ -1,9 +1,12 @@
--- Removes ended jobs whose time is over, and unique keys that outlasted their job until now.
--- ARGV[1] now ARGV[2] at most so many jobs ARGV[3] at most so many keys then nothing more, if the
--- jobs of this queue are left alone; or for done, cancelled, dead: the first time that is not over
--- yet, how many may stay (empty: any number) and how long a queue is empty before it is forgotten
--- Answers: done, cancelled, dead jobs removed; whether there are more; keys removed; whether there
--- are more; whether the queue is to be forgotten.
+-- Removes ended jobs whose retention is over, and unique keys that outlasted their job until now.
+-- ARGV[1] now
+-- ARGV[2] how many jobs at most
+-- ARGV[3] how many keys at most
+-- then nothing more, if the jobs of this queue are left alone; or for done, cancelled, dead: the
+--   first end time that is not over yet, how many may stay (empty: any number), and how long a
+--   queue is empty before it is forgotten
+-- Returns: how many done, cancelled and dead jobs were removed; whether there are more; how many
+--   keys were removed; whether there are more; whether the queue is to be forgotten.
 
 local now, room, keys_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local more = 0
@@ -25,7 +28,7 @@ local function remove(members, state)
   return ids
 end
 
--- What is on its way to another queue is not over yet.
+-- A job that is being moved to another queue is not removed yet.
 local function staying(members)
   if call('HLEN', MOVING) == 0 then return members end
   local stay = {}

@@ -1,5 +1,4 @@
--- How many jobs are ready.
 -- ARGV    nothing
--- Answers: so many.
+-- Returns: how many jobs are ready.
 
 return ready_count()

@@ -1,17 +1,19 @@
 -- The second step of a move: takes jobs in from another queue, ready, with all their attempts
--- again. What is decided here about a move is remembered, so that whoever comes again, however
--- late, gets the same answer and moves nothing twice. ARGV[1] the queue they come from then for
--- each job: id, token, now as records have it, record, payload or nothing if the record has it,
--- history or nothing Answers: for each: A it is here; F the queue is full; or T and who holds its
--- key, or stands in its place.
+-- again. The script stores the outcome of each move, so that a repeated call, however late, returns
+-- the same outcome and moves nothing twice.
+-- ARGV[1] the queue they come from
+-- then for each job: id, token, now in the format of records, record, payload or nothing if the
+--   record contains it, history or nothing
+-- Returns: for each job: A it is here; F the queue is full; or T and the job that holds its unique
+--   key or has its id.
 
 local verdicts, seconds = {}, call('TIME')[1]
 local max_size = tonumber(call('HGET', META, 'max_size'))
 local live = max_size and live_count()
 
 local function judge(id, at, record)
-  -- What this move brought would be known by its number: what stands here is another job of the
-  -- same id, perhaps itself on its way to where this one comes from. Both stay.
+  -- If this move had brought the job, `received` would say so: the job here is another one of the
+  -- same id, perhaps itself being moved to the queue that this one comes from. Both stay.
   if call('HEXISTS', RECORDS, id) == 1 then return 'T' .. id end
   if max_size and live >= max_size then return 'F' end
   local holder = has_key(flags_of(record)) and holder_of(key_of(record), micros_at(at, 1))

@@ -1,4 +1,4 @@
--- Records taken apart, and the lines of their states.
+-- Parses records, and names the lines (sorted sets) of the states.
 
 local LINES = { ['0'] = SCHEDULED, ['1'] = READY, ['3'] = RETRYING, ['4'] = DONE, ['5'] = DEAD, ['6'] = CANCELLED }
 local NEVER = string.rep('\0', 8)
@@ -7,12 +7,12 @@ local function level_of(record) return byte(record, 53) - 48 end
 local function flags_of(record) return byte(record, 36) - 48 end
 local function has_history(flags) return flags % 2 == 1 end
 local function has_key(flags) return flags % 4 >= 2 end
--- Small payloads stand in the record: what is read together is found in one place.
+-- Small payloads are stored in the record, so that one read returns both.
 local function has_payload(flags) return flags % 8 >= 4 end
--- Of a lease: nobody counted an attempt before.
+-- Of a lease: the job had no attempt before.
 local function is_first(flags) return flags >= 8 end
 
--- A record as its last settlement left it.
+-- A record with the changes of its last settlement.
 local function with_end(record, ended)
   return record and ended and ended .. sub(record, #ended + 1) or record
 end
@@ -26,7 +26,7 @@ local function write_record(id, record)
   call('HDEL', ENDS, id)
 end
 
--- Whether these bytes are a record, as far as scripts look into one.
+-- Whether these bytes are a valid record, as far as scripts read it.
 local function is_whole(record)
   if #record < 80 or not string.find(record, '^[0-6]') then return false end
   local level, flags = level_of(record), flags_of(record)
@@ -38,7 +38,7 @@ local function key_of(record)
   return sub(record, 81 + byte(record, 79) * 256 + byte(record, 80))
 end
 
--- The time that stands in a record from this byte on.
+-- The time at this byte of a record.
 local function micros_at(record, from)
   local high, low = struct.unpack('>I4I4', record, from)
   return (high - 2147483648) * 4294967296 + low

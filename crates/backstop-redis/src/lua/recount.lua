@@ -1,6 +1,6 @@
--- Takes the payloads that stand apart for those that should.
+-- Recounts the payloads that are apart from their records.
 -- ARGV    nothing
--- Answers: how many were miscounted.
+-- Returns: how far the old count was off.
 
 local apart, counted = call('HLEN', PAYLOADS), tonumber(call('HGET', META, 'apart')) or 0
 if apart ~= counted then call('HSET', META, 'apart', apart) end

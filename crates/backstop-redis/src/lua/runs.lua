@@ -1,10 +1,10 @@
--- Runs: jobs that came in together stand in the ready line as one piece, under one place, in order
--- of arrival. A job leaves it at the front, with a claim. One that is taken out elsewhere stays in
--- the piece and counts as void. A job that comes back stands by itself, at the place of its run,
--- and so before what is left of that.
+-- Runs: jobs that were enqueued together are one member of the ready line, under one place, in
+-- order of arrival. A claim takes jobs from the front of a run. A job that leaves a run in another
+-- way stays in the member and counts as void. A job that comes back is a member by itself, at the
+-- place of its run, and so before the rest of it.
 
 local RUN_MAX, MEMBER = 250, 24
--- Members of runs looked at in one go: where many are void, somebody has to pass them.
+-- How many jobs of runs a script reads in one go: if many are void, a script has to skip them.
 local LOOKS_MAX = 50000
 
 local function ready_count()
@@ -17,7 +17,7 @@ local function live_count()
   return call('ZCARD', SCHEDULED) + ready_count() + call('ZCARD', RETRYING) + call('HLEN', LEASES)
 end
 
--- These have left their runs.
+-- Counts jobs out that have left their runs, and forgets that they are void.
 local function leave_runs(count, voids)
   write('SREM', VOID, voids)
   if call('EXISTS', RUNS) == 1 then
@@ -28,7 +28,7 @@ local function leave_runs(count, voids)
   end
 end
 
--- Whether a script has taken somebody out of a run.
+-- Whether this script has voided a job of a run.
 local has_voided = false
 
 local function leave_ready(member)
@@ -37,7 +37,7 @@ local function leave_ready(member)
   has_voided = true
 end
 
--- Where in a run those begin that are void; nothing if none can be.
+-- The void jobs of a run, by their offset; nil if there can be none.
 local function voids_in(run)
   if call('EXISTS', VOID) == 0 then return nil end
   local members, voids = {}, {}
@@ -48,8 +48,8 @@ local function voids_in(run)
   return voids
 end
 
--- Who stands first in line, at most so many: ids, places; and the parts of the line they stand in,
--- for take_out.
+-- The first jobs of the ready line, at most `max`: ids, places; and the parts of the line that they
+-- are in, for take_out.
 local function first_in_line(max)
   local singles, next_single = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES'), 1
   local ids, places, parts, n, looked, rank = {}, {}, {}, 0, 0, 0
@@ -87,7 +87,7 @@ local function first_in_line(max)
   return ids, places, parts
 end
 
--- Where in a run the count-th of those ends that are not void.
+-- The offset in a run where its count-th job ends that is not void.
 local function end_of(part, count)
   local at = 1
   while count > 0 do
@@ -97,7 +97,7 @@ local function end_of(part, count)
   return at - 1
 end
 
--- Takes the first of these out of the line.
+-- Removes the first `count` jobs of these parts from the line.
 local function take_out(count, parts)
   local singles, runs, gone, voids, rest = 0, 0, 0, {}, nil
   for _, part in ipairs(parts) do
@@ -123,15 +123,16 @@ local function take_out(count, parts)
   leave_runs(gone, voids)
 end
 
--- Removes runs at the front in which nobody stands any more: whoever looks for the first in line
--- need not pass them.
+-- Removes runs at the front that have only void jobs, so that the next search for the first job
+-- need not skip them.
 local function pass_voids()
   if not has_voided then return end
   local _, _, parts = first_in_line(1)
   take_out(0, parts)
 end
 
--- Makes the first runs of these places single members of the line, until so many are.
+-- Turns the jobs of the first runs between two places into single members of the line, until there
+-- are `max`.
 local function dissolve(max, from, till)
   local dissolved = 0
   while dissolved < max do

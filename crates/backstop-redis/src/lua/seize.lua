@@ -1,14 +1,14 @@
--- Takes over jobs of expired claims; what the same call took before, if it is repeated.
--- ARGV[1] the seizer's number
--- ARGV[2] the seizer as a holder: see worker_of
+-- Seizes jobs of expired claims. A repeated call returns the jobs that the first one seized.
+-- ARGV[1] the number of the new claim
+-- ARGV[2] the holder of the new claim: see worker_of
 -- ARGV[3] until
 -- ARGV[4] now
 -- ARGV[5] a claim that ends later than this was made before the clock was set back
--- then for each claim: number, at most so many of its jobs
--- Answers: see handed_out, and the leases; nothing if there is nothing.
+-- then for each expired claim: number, how many of its jobs at most
+-- Returns: see handed_out, and the leases; an empty table if there is no job.
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is
--- claimed can still be kept and ended.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets claimed jobs still be kept and ended.
 call('HDEL', LEASES, '')
 
 local number, now, far = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -16,13 +16,13 @@ if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)
 
 local seized, left, rests = {}, {}, {}
 
--- As much as a claim may carry, and no more places looked at than that takes: the server does
--- nothing else meanwhile.
+-- How many bytes a claim may have, and how many ids a call may read for it: the server does nothing
+-- else meanwhile.
 local BYTES_MAX, LOOKS_MAX = 16777216, 20000
 local bytes, looked = 0, 0
 
--- A seizer that died before it judged did not run the job: the first to vanish stays the one to
--- name.
+-- A worker that seized the job and died before it settled it did not run it: the lease keeps the
+-- name of the first worker that vanished.
 local function vanished(lease, former, worker)
   local bar = 19 + #place_of(lease)
   if sub(lease, bar, bar) == '|' then return sub(lease, bar) end

@@ -1,12 +1,17 @@
--- Ends runs. ARGV[1] now ARGV[2] now, as records have it ARGV[3] how many dead letters the queue
--- holds, unless it is told otherwise then for runs that share a change and a claim, no id twice:
--- the change, the claim's number, and the ids in one piece; the change: 1 tag  2 state  3 place (T
--- tail, F former)  4 attempts and 5 lost leases to add  6 reason 7 gone (0, 1)  8 history (0 as it
--- is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1) 10-17 run_at or NULs  18-25
--- fingerprint or NULs  26- history Answers: one letter a run (A applied, S stale, F full).
+-- Settles runs.
+-- ARGV[1] now
+-- ARGV[2] now, in the format of records
+-- ARGV[3] how many dead letters the queue may hold, unless its own bound is set
+-- then for runs that share a change and a claim, no id twice: the change, the number of the claim,
+-- and the ids in one piece; the change:
+--   1 tag  2 state  3 place (T end of the line, F former place)
+--   4 attempts and 5 lost leases to add  6 reason  7 remove the job (0, 1)
+--   8 history (0 as it is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1)
+--   10-17 run_at or NULs  18-25 fingerprint or NULs  26- history
+-- Returns: one letter per run (A applied, S stale, F full).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is
--- claimed can still be kept and ended.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets claimed jobs still be kept and ended.
 call('HDEL', LEASES, '')
 
 local function parse(change)
@@ -19,7 +24,7 @@ local function parse(change)
     finished_at = (state == '4' or state == '5' or state == '6') and ARGV[2] or NEVER,
   }
   parsed.start, parsed.mark = state .. parsed.finished_at, parsed.tag .. parsed.reason
-  -- What only adds an attempt leaves everything behind the attempts as it is.
+  -- A change that only adds an attempt leaves all bytes behind the attempts as they are.
   parsed.is_simple = parsed.lost == 0 and parsed.history == '0' and not parsed.run_at and not parsed.is_anew
   return parsed
 end
@@ -39,7 +44,7 @@ for at = 4, #ARGV, 3 do
 end
 local leases = read(LEASES, ids)
 
--- Four bytes, and so many more.
+-- Adds to a number of four bytes.
 local sums = {}
 local function plus(bytes, more)
   if more == 0 then return bytes end
@@ -56,9 +61,10 @@ for i = 1, count do
   if not current[i] or not is_first(flags) then all_first = false end
 end
 
--- First attempts that are all done and stay listed, the common end: the same as below, without the
--- questions that have but one answer here. What their records begin with afterwards is the same for
--- all of a claim: it is written beside them, and they are not even read.
+-- The common case: all runs are first attempts that are done, and the jobs stay listed. This does
+-- the same as below, without the questions that have only one answer here. The new beginning of the
+-- record is the same for all jobs of a claim: it is written into `ends`, and the records are not
+-- even read.
 local function all_done(change)
   local ends, line, n = {}, {}, 0
   local heads, left_claims = {}, {}
@@ -84,7 +90,7 @@ end
 local first = changes[1]
 if all_first and first.state == '4' and first.attempts == 1 and first.is_simple and not first.is_gone then return all_done(first) end
 
--- The same where they are gone at once, and have neither history nor key.
+-- The same if the jobs are removed at once, and have neither history nor unique key.
 local function all_gone()
   local order, payloads, left_claims = {}, {}, {}
   for i = 1, count do
@@ -103,14 +109,15 @@ local function all_gone()
 end
 if all_plain and not is_mixed then return all_gone() end
 
--- A job that is gone at once, and has neither history nor key, ends without its record being read.
+-- If all jobs are removed at once and have neither history nor unique key, their records are not
+-- read.
 local records = {}
 if not all_plain then
   local found, ends = read(RECORDS, ids), read(ENDS, ids)
   for i = 1, count do records[i] = with_end(found[i], ends[i]) end
 end
 
--- latest: id -> its record after this batch changed it; false once it is gone.
+-- latest: id -> its record after this batch changed it; false once it is removed.
 local latest, letters, freed, left_claims = {}, {}, {}, {}
 local gone, gone_order, gone_payloads, gone_histories, changed, histories = {}, {}, {}, {}, {}, {}
 local deaths, groups = {}, {}
@@ -169,7 +176,7 @@ local function put(id, lease, record, change)
   line[#line + 1] = member
 end
 
--- How many more may die; asked for with the first death.
+-- How many more dead letters the queue may hold; read with the first death.
 local graves
 local function is_full(change)
   if change.state ~= '5' then return false end
@@ -184,7 +191,7 @@ for i = 1, count do
   local id, number, change = ids[i], numbers[i], changes[i]
   local record = latest[id]
   if record == nil then record = records[i] end
-  -- What cannot be read cannot be ended: it is for an operator to delete.
+  -- A job with a damaged record cannot be settled: an operator has to delete it.
   if record and #record < 80 then record = false end
   local is_held = current[i] and latest[id] == nil and (record or all_plain)
   if is_held and is_full(change) then

@@ -1,9 +1,9 @@
--- Stands before every script: how many values are read and written at once.
+-- Prefix of every script: reads and writes many values in slices.
 
 local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
 
--- A function takes some thousands of values at once and no more. Even, because many commands take
--- pairs.
+-- A Lua function call takes some thousands of arguments and no more. The number is even, because
+-- many commands take pairs.
 local SLICE = 4000
 
 local function write(command, key, values)

@@ -1,8 +1,9 @@
--- A queue as an operator sees it. Counts are the lengths of the lines, so that they cannot be
--- wrong. ARGV    nothing Answers: nothing if there is no such queue; or gate; jobs ever taken in,
--- done, dead, cancelled; how many are scheduled, ready, running, retrying, done, dead, cancelled;
--- max_size, overflow and dead_max, each empty if nobody set it; when the job that is claimed next
--- was to run.
+-- A queue as an operator sees it. The counts are the lengths of the lines, so they cannot be wrong.
+-- ARGV    nothing
+-- Returns: nothing if there is no such queue; or gate; how many jobs were ever enqueued, done,
+--   dead, cancelled; how many are scheduled, ready, running, retrying, done, dead, cancelled;
+--   max_size, overflow and dead_max, each empty if not set; when the job that is claimed next was
+--   due to run.
 
 if call('EXISTS', META) == 0 then return {} end
 local meta = call('HMGET', META, 'gate', 'enqueued', 'done', 'dead', 'cancelled', 'max_size', 'overflow', 'dead_max')

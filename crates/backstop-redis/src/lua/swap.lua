@@ -1,7 +1,9 @@
--- Changes cells, each by itself. KEYS[1] values  hash  name -> version, value KEYS[2] names   zset
--- names ARGV    for each change: name; the version it was decided on, or nothing; the version it
--- gets; 1 and the value, or 0 Answers: for each: A applied; or C, and what stands now if anything
--- does.
+-- Applies compare-and-set changes to cells, each by itself.
+-- KEYS[1] values  hash  name -> version, value
+-- KEYS[2] names   zset  names
+-- ARGV    for each change: name; the version that the caller saw, or nothing; the version it gets;
+--   1 and the value, or 0 to remove the cell
+-- Returns: for each change: A applied; or C, and the current version and value if there is a cell.
 
 local call, sub, answer = redis.call, string.sub, {}
 

@@ -1,7 +1,9 @@
--- Whether the parts of a queue agree with each other: the price of a few lengths, whatever there is
--- in it. ARGV    nothing Answers: records, places in order, places in the lines of all states;
--- payloads apart from their records, and how many should be; claims by their four parts; dead jobs
--- by their line and their two parts; jobs on their way to another queue.
+-- The sizes of the parts of a queue, which show whether they agree with each other. It costs a few
+-- length commands, however large the queue is.
+-- ARGV    nothing
+-- Returns: records, members of order, members of the lines of all states; payloads apart from their
+--   records, and how many there should be; claims by their four parts; dead jobs by their line and
+--   their two parts; jobs that are being moved to another queue.
 
 local placed = call('HLEN', LEASES) + ready_count()
 for _, line in pairs(LINES) do

@@ -1,4 +1,4 @@
--- Unique keys: who holds them, and who no longer does.
+-- Unique keys: which job holds them, and when they are freed.
 
 local function is_over(till, now)
   return till ~= nil and now >= till
@@ -8,14 +8,15 @@ local function holds(states, state)
   return bit.band(states, bit.lshift(1, state)) ~= 0
 end
 
--- Who holds a unique key now. ended: id -> the state of jobs whose end is decided and not written
--- yet.
+-- The job that holds a unique key now. ended: id -> state, of jobs whose end is decided and not
+-- written yet.
 local function holder_of(key, now, ended)
   local holding = call('HGET', UNIQUE, key)
   if not holding or is_over(tonumber(sub(holding, 18)), now) then return nil end
   local id = sub(holding, 1, 16)
   local record = record_of(id)
-  -- Without a record the job is gone and left its key behind; what cannot be read keeps it.
+  -- Without a record the job is removed, and its last state left the key behind. A job whose record
+  -- is damaged keeps its key.
   if record and #record >= 80 then
     local state = ended and ended[id] or call('HEXISTS', LEASES, id) == 1 and 2 or byte(record) - 48
     if not holds(byte(holding, 17), state) then return nil end
@@ -29,7 +30,7 @@ local function take_key(id, record)
   call('ZREM', LAPSES, key)
 end
 
--- Frees the key of a job that goes for good, whatever state it is in.
+-- Frees the key of a job that is deleted, whatever its state.
 local function drop_key(id, record)
   local key = key_of(record)
   local holding = call('HGET', UNIQUE, key)
@@ -38,7 +39,7 @@ local function drop_key(id, record)
   call('ZREM', LAPSES, key)
 end
 
--- Frees the key of a job that is being removed, unless the state it ended in still holds it.
+-- Frees the key of a job that is being removed, unless the state it ended in still holds the key.
 local function leave_key(id, record, state, now)
   local key = key_of(record)
   local holding = call('HGET', UNIQUE, key)

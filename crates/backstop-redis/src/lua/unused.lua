@@ -1,9 +1,9 @@
--- Queues that nobody uses.
+-- Queues that are not in use.
 
--- Whether the queue has been empty for so long, and nobody configured it. Notes since when it is
--- empty: as long as nothing comes in, the number of jobs ever taken in stays the same.
+-- Whether the queue has been empty for `empty_for`, and no user configured it. Records since when
+-- it is empty: as long as no job is enqueued, the total of enqueued jobs stays the same.
 local function is_unused(now, empty_for)
-  -- A name in the registry whose queue never came to be.
+  -- The registry has the name, but the queue was never made.
   if call('EXISTS', META) == 0 then return true end
   local meta = call('HMGET', META, 'gate', 'overflow', 'enqueued', 'empty_since', 'empty_at')
   if meta[1] == 'paused' or meta[2]

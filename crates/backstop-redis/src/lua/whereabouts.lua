@@ -1,5 +1,7 @@
--- Whether jobs are known here. ARGV    ids Answers: for each id: H here, L and the queue it is
--- leaving for, G and the queue it was moved to, or nothing.
+-- Whether this queue knows jobs.
+-- ARGV    ids
+-- Returns: for each id: H here, L and the queue it is being moved to, G and the queue it was moved
+--   to, or nothing.
 
 local records, moving, moved, answer = read(RECORDS, ARGV), read(MOVING, ARGV), read(MOVED, ARGV), {}
 for i = 1, #ARGV do

@@ -1,7 +1,7 @@
 use super::*;
 
-fn parsed(text: &str) -> Address {
-    Address::parse(text).expect("the address is good")
+fn parsed(text: &str) -> RedisAddress {
+    RedisAddress::parse(text).expect("the address is good")
 }
 
 #[test]
@@ -13,8 +13,8 @@ fn an_address_says_where_who_and_what() {
         (Some("ada"), Some("p@ss/w?"))
     );
     assert_eq!(
-        (address.tls, address.shape),
-        (Tls::Off, Shape::Server { db: 3 })
+        (address.tls, address.topology),
+        (TlsSetting::Off, ServerTopology::Server { db: 3 })
     );
     assert_eq!(address.prefix, "shop");
 }
@@ -24,8 +24,8 @@ fn what_is_not_said_is_usual() {
     let address = parsed("rediss://[::1]");
     assert_eq!(address.hosts, [("::1".to_owned(), 6_379)]);
     assert_eq!(
-        (address.tls, address.shape),
-        (Tls::Verified, Shape::Server { db: 0 })
+        (address.tls, address.topology),
+        (TlsSetting::Verified, ServerTopology::Server { db: 0 })
     );
     assert_eq!(
         (address.user, address.password, address.prefix),
@@ -46,8 +46,8 @@ fn clusters_and_sentinels_have_several_hosts() {
         ("c".to_owned(), 6_379),
     ];
     assert_eq!(
-        (cluster.shape, &cluster.hosts[..]),
-        (Shape::Cluster, &hosts[..])
+        (cluster.topology, &cluster.hosts[..]),
+        (ServerTopology::Cluster, &hosts[..])
     );
     assert_eq!(cluster.ca, Some("/etc/ca.pem".into()));
     let sentinel = parsed("redis+sentinel://a,b:2/mymaster/4");
@@ -56,8 +56,8 @@ fn clusters_and_sentinels_have_several_hosts() {
         [("a".to_owned(), 26_379), ("b".to_owned(), 2)]
     );
     assert_eq!(
-        sentinel.shape,
-        Shape::Sentinel {
+        sentinel.topology,
+        ServerTopology::Sentinel {
             master: "mymaster".to_owned(),
             db: 4
         }

@@ -1,5 +1,5 @@
 use super::*;
-use backstop_core::unique::Unique;
+use backstop_core::unique::UniqueConstraint;
 use backstop_core::{RetryPolicy, Span};
 
 #[test]
@@ -27,27 +27,29 @@ fn a_job_reads_back_as_it_came_in() {
         JobId::named("a"),
         queue.clone(),
         kind,
-        Payload::stored(vec![0, 255, 10]),
+        Payload::from_stored(vec![0, 255, 10]),
     );
     job.run_at = Some(now.after(Span::hours(1)));
     job.priority = Priority::High;
-    job.unique = Some(Unique::live(UniqueKey::new("ключ").expect("a key")));
+    job.unique = Some(UniqueConstraint::live(
+        UniqueKey::new("ключ").expect("a key"),
+    ));
     job.retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).ok();
     let packed = pack(&job, 42, now);
-    let record = Record::parse(&packed.record).expect("a record");
+    let record = RedisJobRecord::parse(&packed.record).expect("a record");
     let seen = record
         .view(&queue, job.id, Some(packed.payload), None, None)
         .expect("a job");
     assert_eq!(
         (seen.state, seen.run_at, seen.inserted_at),
-        (State::Scheduled, job.run_at.expect("set"), now)
+        (JobState::Scheduled, job.run_at.expect("set"), now)
     );
     assert_eq!(
         (seen.payload, seen.priority, seen.kind),
         (job.payload, job.priority, job.kind)
     );
     assert_eq!(
-        (seen.unique_key, seen.terms.retry()),
+        (seen.unique_key, seen.options.retry()),
         (job.unique.map(|unique| unique.key), job.retry)
     );
     assert_eq!(
@@ -67,7 +69,7 @@ fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
         (PAYLOAD_WITHIN_MAX - 4, false),
         (PAYLOAD_WITHIN_MAX - 3, true),
     ] {
-        let payload = Payload::stored(vec![7; size]);
+        let payload = Payload::from_stored(vec![7; size]);
         let job = NewJob::new(
             JobId::named("a"),
             queue.clone(),
@@ -77,7 +79,7 @@ fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
         let packed = pack(&job, 42, Time::from_micros(0));
         assert_eq!(packed.payload.is_empty(), !is_apart, "{size}");
         let apart = is_apart.then_some(packed.payload);
-        let record = Record::parse(&packed.record).expect("a record");
+        let record = RedisJobRecord::parse(&packed.record).expect("a record");
         let seen = record
             .view(&queue, job.id, apart, None, None)
             .expect("a job");
@@ -88,17 +90,17 @@ fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
 #[test]
 fn what_is_no_record_is_refused() {
     for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; 200]] {
-        assert!(Record::parse(bytes).is_none(), "{bytes:?}");
+        assert!(RedisJobRecord::parse(bytes).is_none(), "{bytes:?}");
     }
     assert!(unpack_payload(Some(vec![0, 0, 0, 9])).is_none());
 }
 
 #[test]
 fn letters_read_back() {
-    for state in State::ALL {
+    for state in JobState::ALL {
         assert_eq!(state_of(state_letter(state)), Some(state));
     }
-    for reason in Reason::ALL {
+    for reason in EndReason::ALL {
         assert_eq!(reason_of(reason_letter(Some(reason))), Some(reason));
     }
     assert_eq!(reason_of(reason_letter(None)), None);

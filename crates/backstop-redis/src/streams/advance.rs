@@ -1,16 +1,16 @@
 //! What was decided about keys.
 
 use super::head::{pack, watermark_bytes};
-use super::shard::{Shard, by_shard};
-use crate::base::{Base, readable};
+use super::shard::{StreamShard, by_shard};
+use crate::context::{StoreContext, readable};
 use crate::record::{number_bytes, sortable};
 use crate::reply;
 use crate::script::{ADVANCE, ScriptCall};
 use backstop_core::Time;
-use backstop_core::lease::longest_kept;
+use backstop_core::lease::longest_lease_end;
 use backstop_core::limits::ENQUEUE_BYTES_MAX;
-use backstop_core::port::{Advance, Advanced, Answer, Then};
-use backstop_core::stream::{Change, Counts};
+use backstop_core::port::{AdvanceOutcome, KeyAdvance, KeyLeaseAction, StoreResult};
+use backstop_core::stream::{KeyChange, StreamCounts};
 use futures_util::future::try_join_all;
 
 const DOING: &str = "advancing keys";
@@ -24,59 +24,64 @@ const APPLIED: u8 = b'A';
 const APPLIED_AND_DUE: u8 = b'W';
 const STALE: u8 = b'S';
 
-type Numbered<'a> = (usize, &'a Advance);
+type NumberedAdvance<'a> = (usize, &'a KeyAdvance);
 
 /// Takes decisions in: shards side by side, those of a shard in order.
-pub(crate) async fn advance(base: &Base, advances: &[Advance], now: Time) -> Answer<Vec<Advanced>> {
+pub(crate) async fn advance(
+    base: &StoreContext,
+    advances: &[KeyAdvance],
+    now: Time,
+) -> StoreResult<Vec<AdvanceOutcome>> {
     let numbered = advances.iter().enumerate();
     let shards = by_shard(numbered.map(|(at, advance)| {
-        let shard = Shard::of(&advance.lease.stream, &advance.lease.key);
+        let shard = StreamShard::of(&advance.lease.stream, &advance.lease.key);
         (shard, (at, advance))
     }));
     let parts = shards
         .iter()
         .map(|(shard, advances)| advance_in(base, *shard, advances, now));
     let letters: Vec<u8> = try_join_all(parts).await?.concat();
-    let mut answers = vec![Advanced::Stale; advances.len()];
+    let mut answers = vec![AdvanceOutcome::Stale; advances.len()];
     for ((at, _), letter) in shards.values().flatten().zip(&letters) {
         if *letter != STALE {
-            answers[*at] = Advanced::Applied;
+            answers[*at] = AdvanceOutcome::Applied;
         }
     }
     if letters.contains(&APPLIED_AND_DUE) {
-        base.bell.ring();
+        base.notifier.notify();
     }
     Ok(answers)
 }
 
 /// A letter for each. A script that has touched enough leaves the rest to the next one.
 async fn advance_in(
-    base: &Base,
-    shard: Shard<'_>,
-    advances: &[Numbered<'_>],
+    base: &StoreContext,
+    shard: StreamShard<'_>,
+    advances: &[NumberedAdvance<'_>],
     now: Time,
-) -> Answer<Vec<u8>> {
+) -> StoreResult<Vec<u8>> {
     let mut letters = Vec::with_capacity(advances.len());
     while letters.len() < advances.len() {
         let slice = first_of(&advances[letters.len()..]);
-        let said = reply::bytes(base.link.run(DOING, &call(base, shard, slice, now)).await?);
-        let is_sound = |said: &Vec<u8>| {
-            (1..=slice.len()).contains(&said.len())
-                && said
+        let letter_bytes =
+            reply::bytes(base.link.run(DOING, &call(base, shard, slice, now)).await?);
+        let is_sound = |letter_bytes: &Vec<u8>| {
+            (1..=slice.len()).contains(&letter_bytes.len())
+                && letter_bytes
                     .iter()
                     .all(|letter| [APPLIED, APPLIED_AND_DUE, STALE].contains(letter))
         };
-        letters.extend(readable(DOING, said.filter(is_sound))?);
+        letters.extend(readable(DOING, letter_bytes.filter(is_sound))?);
     }
     Ok(letters)
 }
 
 /// As many as one script may carry, and at least one.
-fn first_of<'a, 'b>(advances: &'a [Numbered<'b>]) -> &'a [Numbered<'b>] {
+fn first_of<'a, 'b>(advances: &'a [NumberedAdvance<'b>]) -> &'a [NumberedAdvance<'b>] {
     let (mut bytes, mut records) = (0, 0);
-    let fits = |(_, advance): &&Numbered<'_>| {
-        let Change {
-            standing,
+    let fits = |(_, advance): &&NumberedAdvance<'_>| {
+        let KeyChange {
+            state: key_state,
             hold,
             drop,
             ..
@@ -85,7 +90,7 @@ fn first_of<'a, 'b>(advances: &'a [Numbered<'b>]) -> &'a [Numbered<'b>] {
             .iter()
             .map(|record| record.payload.len())
             .sum::<usize>()
-            + standing.len();
+            + key_state.len();
         records += hold.len() + drop.len();
         bytes <= ENQUEUE_BYTES_MAX && records <= RECORDS_AT_ONCE
     };
@@ -93,12 +98,17 @@ fn first_of<'a, 'b>(advances: &'a [Numbered<'b>]) -> &'a [Numbered<'b>] {
     &advances[..count.max(1)]
 }
 
-fn call(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> ScriptCall {
+fn call(
+    base: &StoreContext,
+    shard: StreamShard<'_>,
+    advances: &[NumberedAdvance<'_>],
+    now: Time,
+) -> ScriptCall {
     let mut call = shard.script(base, &ADVANCE);
     call.push(&sortable(now.as_micros()));
     call = call.arg(RECORDS_AT_ONCE);
     for (_, advance) in advances {
-        let Change {
+        let KeyChange {
             hold, drop, counts, ..
         } = &advance.change;
         call.push(advance.lease.key.as_str().as_bytes());
@@ -124,21 +134,21 @@ fn call(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> 
 }
 
 /// What changes in a key, as the script has it.
-fn change(advance: &Advance, now: Time) -> Vec<u8> {
-    let Change {
+fn change(advance: &KeyAdvance, now: Time) -> Vec<u8> {
+    let KeyChange {
         watermark,
-        standing,
+        state: key_state,
         hold,
         drop,
         ..
     } = &advance.change;
-    let (then, time, kept) = match advance.then {
-        Then::Keep(until) => (b'K', Some(until), Some(longest_kept(until, now))),
-        Then::Release(due) => (b'R', due, None),
-        Then::Clear => (b'C', None, None),
+    let (then, time, kept) = match advance.lease_action {
+        KeyLeaseAction::Keep(until) => (b'K', Some(until), Some(longest_lease_end(until, now))),
+        KeyLeaseAction::Release(due) => (b'R', due, None),
+        KeyLeaseAction::Clear => (b'C', None, None),
     };
     let bytes_of = |time: Option<Time>| time.map_or([0; 8], |time| sortable(time.as_micros()));
-    let mut bytes = Vec::with_capacity(49 + standing.len());
+    let mut bytes = Vec::with_capacity(49 + key_state.len());
     bytes.extend(number_bytes(advance.lease.number));
     bytes.extend(advance.turn.to_be_bytes());
     bytes.extend(advance.seen.to_be_bytes());
@@ -152,12 +162,12 @@ fn change(advance: &Advance, now: Time) -> Vec<u8> {
     });
     bytes.extend(watermark_bytes(*watermark));
     bytes.extend([0; 2]);
-    bytes.extend(standing);
+    bytes.extend(key_state);
     bytes
 }
 
 /// What was counted, as the script has it.
-fn counted(counts: &Counts) -> Vec<u8> {
+fn counted(counts: &StreamCounts) -> Vec<u8> {
     let numbers = counts
         .numbers()
         .iter()

@@ -1,24 +1,29 @@
 //! Keys that are due. Which ones is seen over all shards; each shard then hands out its own.
 
-use super::shard::{Part as ShardPart, Shard, by_shard};
-use super::take::{DOING, Part, Taker, stored};
-use crate::base::{Base, readable};
+use super::shard::{ShardKey as ShardPart, StreamShard, by_shard};
+use super::take::{DOING, KeyTaker, ShardKeys, stored};
+use crate::context::{StoreContext, readable};
 use crate::record::{number_bytes, sortable, unsorted};
 use crate::reply;
 use crate::script::{DUE, FIRST_DUE, ScriptCall};
-use backstop_core::limits::LEASE_ASKED_MAX;
-use backstop_core::port::{Answer, Take, Taken};
+use backstop_core::limits::LEASE_REQUEST_MAX;
+use backstop_core::port::{StoreResult, TakeRequest, TakeResult};
 use backstop_core::{StreamKey, Time};
 use redis::Value;
 use std::collections::BTreeMap;
 
 /// Takes at most so many of those that are due.
-pub(crate) async fn take_due(base: &Base, take: &Take, max: usize, now: Time) -> Answer<Taken> {
-    let shards = Shard::all(&take.stream);
+pub(crate) async fn take_due(
+    base: &StoreContext,
+    take: &TakeRequest,
+    max: usize,
+    now: Time,
+) -> StoreResult<TakeResult> {
+    let shards = StreamShard::all(&take.stream);
     let calls = shards.map(|shard| first(base, shard, take)).into();
     let (mut next_due, mut promising) = (BTreeMap::new(), Vec::new());
     for (shard, answer) in shards.into_iter().zip(base.run_each(DOING, calls).await?) {
-        let First { due, is_taken } = readable(DOING, first_seen(answer))?;
+        let ShardPreview { due, is_taken } = readable(DOING, parse_preview(answer))?;
         next_due.insert(shard, due);
         if is_taken || due.is_some_and(|due| due <= now) {
             promising.push(shard);
@@ -26,52 +31,56 @@ pub(crate) async fn take_due(base: &Base, take: &Take, max: usize, now: Time) ->
     }
     let calls = promising
         .iter()
-        .map(|shard| look(base, *shard, take, max, now))
+        .map(|shard| due_call(base, *shard, take, max, now))
         .collect();
     let mut looks = Vec::with_capacity(promising.len());
     for (shard, answer) in promising
         .into_iter()
         .zip(base.run_each(DOING, calls).await?)
     {
-        let seen = readable(DOING, seen(answer))?;
+        let seen = readable(DOING, parse_due_keys(answer))?;
         next_due.insert(shard, seen.next_due);
         looks.push((shard, seen));
     }
     let wanted = wanted(looks, max);
     let parts = by_shard(wanted.iter().map(|(shard, key)| (*shard, key)));
-    let parts = parts.into_iter().map(|(shard, keys)| Part { shard, keys });
-    let handed = Taker { base, take, now }.hand_out(parts.collect()).await?;
+    let parts = parts
+        .into_iter()
+        .map(|(shard, keys)| ShardKeys { shard, keys });
+    let handed = KeyTaker { base, take, now }
+        .hand_out(parts.collect())
+        .await?;
     next_due.extend(handed.iter().map(|handed| (handed.shard, handed.next_due)));
-    Ok(Taken {
+    Ok(TakeResult {
         keys: stored(handed),
         next_due: next_due.into_values().flatten().min(),
     })
 }
 
 /// Whether there is anything to look at in a shard.
-struct First {
+struct ShardPreview {
     due: Option<Time>,
     is_taken: bool,
 }
 
-fn first(base: &Base, shard: Shard<'_>, take: &Take) -> ScriptCall {
+fn first(base: &StoreContext, shard: StreamShard<'_>, take: &TakeRequest) -> ScriptCall {
     let mut call = FIRST_DUE
         .with(&[ShardPart::Due, ShardPart::Taken].map(|part| shard.part(&base.keys, part)));
     call.push(&number_bytes(take.number));
     call
 }
 
-fn first_seen(answer: Value) -> Option<First> {
+fn parse_preview(answer: Value) -> Option<ShardPreview> {
     let mut parts = reply::list(answer)?.into_iter();
     let due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
-    Some(First {
+    Some(ShardPreview {
         due,
         is_taken: reply::whole(parts.next()?)? > 0,
     })
 }
 
 /// What is to be seen in a shard.
-struct Seen {
+struct ShardDueKeys {
     next_due: Option<Time>,
     /// The keys that the take has already.
     taken: Vec<StreamKey>,
@@ -79,16 +88,22 @@ struct Seen {
     due: Vec<(Vec<u8>, StreamKey)>,
 }
 
-fn look(base: &Base, shard: Shard<'_>, take: &Take, max: usize, now: Time) -> ScriptCall {
+fn due_call(
+    base: &StoreContext,
+    shard: StreamShard<'_>,
+    take: &TakeRequest,
+    max: usize,
+    now: Time,
+) -> ScriptCall {
     let mut call = shard.script(base, &DUE);
     call.push(&number_bytes(take.number));
     call.push(&sortable(now.as_micros()));
-    call.push(&sortable(now.after(LEASE_ASKED_MAX).as_micros()));
+    call.push(&sortable(now.after(LEASE_REQUEST_MAX).as_micros()));
     call.push(&sortable(now.as_micros().saturating_add(1)));
     call.arg(max)
 }
 
-fn seen(answer: Value) -> Option<Seen> {
+fn parse_due_keys(answer: Value) -> Option<ShardDueKeys> {
     let mut parts = reply::list(answer)?.into_iter();
     let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     let taken = reply::all_bytes(parts.next()?)?
@@ -100,7 +115,7 @@ fn seen(answer: Value) -> Option<Seen> {
         let key = key_of(member.get(8..)?)?;
         Some((member, key))
     });
-    Some(Seen {
+    Some(ShardDueKeys {
         next_due,
         taken,
         due: due.collect::<Option<_>>()?,
@@ -112,7 +127,10 @@ fn key_of(name: &[u8]) -> Option<StreamKey> {
 }
 
 /// What a repeated take has already, or else the longest due, in order.
-fn wanted(looks: Vec<(Shard<'_>, Seen)>, max: usize) -> Vec<(Shard<'_>, StreamKey)> {
+fn wanted(
+    looks: Vec<(StreamShard<'_>, ShardDueKeys)>,
+    max: usize,
+) -> Vec<(StreamShard<'_>, StreamKey)> {
     let (mut taken, mut due) = (Vec::new(), Vec::new());
     for (shard, seen) in looks {
         taken.extend(seen.taken.into_iter().map(|key| (shard, key)));

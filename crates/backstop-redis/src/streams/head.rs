@@ -4,7 +4,7 @@
 use crate::record::{sortable, unsorted};
 use crate::reply;
 use backstop_core::lease::is_expired;
-use backstop_core::port::Holder;
+use backstop_core::port::KeyLeaseHolder;
 use backstop_core::port::KeyStatus;
 use backstop_core::stream::{StoredKey, StoredRecord};
 use backstop_core::{Payload, StreamKey, Time, WorkerName};
@@ -19,7 +19,7 @@ const RECORD: usize = 24;
 
 /// All that is known of a key but its records.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Head {
+pub(crate) struct StreamKeyHead {
     until: Option<Time>,
     due: Option<Time>,
     oldest: Option<Time>,
@@ -27,10 +27,10 @@ pub(crate) struct Head {
     count: u32,
     watermark: Option<i64>,
     worker: String,
-    standing: Vec<u8>,
+    key_state: Vec<u8>,
 }
 
-impl Head {
+impl StreamKeyHead {
     /// The head of these bytes; `None` if they are none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| {
@@ -55,7 +55,7 @@ impl Head {
                 None
             },
             worker: String::from_utf8_lossy(bytes.get(HEAD..worker_end)?).into_owned(),
-            standing: bytes[worker_end..].to_vec(),
+            key_state: bytes[worker_end..].to_vec(),
         })
     }
 
@@ -65,11 +65,11 @@ impl Head {
     }
 
     /// The key for who works on it.
-    pub(crate) fn stored(self, key: StreamKey, window: Window) -> StoredKey {
+    pub(crate) fn stored(self, key: StreamKey, window: RecordWindow) -> StoredKey {
         StoredKey {
             key,
             watermark: self.watermark,
-            standing: self.standing,
+            state: self.key_state,
             arrived: self.arrived,
             records: window.records,
             count: u64::from(self.count).saturating_sub(window.damaged),
@@ -83,11 +83,11 @@ impl Head {
         KeyStatus {
             key,
             watermark: self.watermark,
-            standing: self.standing,
+            state: self.key_state,
             records: u64::from(self.count),
             oldest: self.oldest,
             due: self.due.filter(|_| until.is_none()),
-            holder: until.map(|until| Holder {
+            holder: until.map(|until| KeyLeaseHolder {
                 worker: WorkerName::new(&self.worker),
                 until,
             }),
@@ -107,7 +107,7 @@ pub(crate) fn watermark_bytes(watermark: Option<i64>) -> [u8; 9] {
 
 /// The records of a key that are handed out with it.
 #[derive(Default)]
-pub(crate) struct Window {
+pub(crate) struct RecordWindow {
     highest: Option<i64>,
     records: Vec<StoredRecord>,
     /// Those that cannot be read, and keep nobody from the rest.
@@ -116,7 +116,7 @@ pub(crate) struct Window {
     pub(crate) bytes: usize,
 }
 
-impl Window {
+impl RecordWindow {
     /// The next four of these parts: highest position, positions, records, payloads.
     pub(crate) fn read(parts: &mut impl Iterator<Item = Value>) -> Option<Self> {
         let highest = unsorted(&reply::bytes(parts.next()?)?);
@@ -162,7 +162,7 @@ fn unpack(position: i64, bytes: &[u8], payload: Vec<u8>) -> Option<StoredRecord>
         tenant,
         at: Time::from_micros(unsorted(&bytes[8..16])?),
         arrival: u64::from_be_bytes(bytes[16..RECORD].try_into().ok()?),
-        payload: Payload::stored(payload),
+        payload: Payload::from_stored(payload),
     })
 }
 
@@ -181,7 +181,7 @@ mod tests {
             );
             assert_eq!(
                 (read.tenant.as_deref(), read.payload),
-                (tenant, Payload::stored(vec![0, 255]))
+                (tenant, Payload::from_stored(vec![0, 255]))
             );
         }
     }
@@ -189,9 +189,12 @@ mod tests {
     #[test]
     fn what_is_none_is_refused() {
         for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; HEAD - 1]] {
-            assert_eq!(Head::parse(bytes), None, "{bytes:?}");
+            assert_eq!(StreamKeyHead::parse(bytes), None, "{bytes:?}");
         }
-        assert_eq!(Head::parse(&[0; HEAD]), Some(Head::default()));
+        assert_eq!(
+            StreamKeyHead::parse(&[0; HEAD]),
+            Some(StreamKeyHead::default())
+        );
         for bytes in [&b""[..], &[0; RECORD]] {
             assert_eq!(unpack(1, bytes, Vec::new()), None, "{bytes:?}");
         }

@@ -1,13 +1,13 @@
 //! Leases of keys that go on.
 
-use super::shard::{Shard, by_shard};
-use crate::base::{Base, readable};
+use super::shard::{StreamShard, by_shard};
+use crate::context::{StoreContext, readable};
 use crate::record::{number_bytes, sortable};
 use crate::reply;
 use crate::script::{KEEP, ScriptCall};
 use backstop_core::Time;
-use backstop_core::lease::longest_kept;
-use backstop_core::port::{Answer, KeyLease};
+use backstop_core::lease::longest_lease_end;
+use backstop_core::port::{KeyLease, StoreResult};
 
 const DOING: &str = "keeping keys";
 /// Leases of one script: while it runs, the server does nothing else.
@@ -16,14 +16,15 @@ const KEPT: u8 = b'K';
 
 /// Makes leases last longer, and tells which of them are lost.
 pub(crate) async fn keep(
-    base: &Base,
+    base: &StoreContext,
     leases: Vec<KeyLease>,
     until: Time,
     now: Time,
-) -> Answer<Vec<KeyLease>> {
+) -> StoreResult<Vec<KeyLease>> {
     let numbered = leases.iter().enumerate();
-    let shards = by_shard(numbered.map(|(at, lease)| (Shard::of(&lease.stream, &lease.key), at)));
-    let slices: Vec<(Shard<'_>, &[usize])> = shards
+    let shards =
+        by_shard(numbered.map(|(at, lease)| (StreamShard::of(&lease.stream, &lease.key), at)));
+    let slices: Vec<(StreamShard<'_>, &[usize])> = shards
         .iter()
         .flat_map(|(shard, places)| places.chunks(LEASES_AT_ONCE).map(|slice| (*shard, slice)))
         .collect();
@@ -38,7 +39,7 @@ pub(crate) async fn keep(
     {
         let letters = readable(
             DOING,
-            reply::bytes(answer).filter(|said| said.len() == slice.len()),
+            reply::bytes(answer).filter(|reply_letters| reply_letters.len() == slice.len()),
         )?;
         for (at, letter) in slice.iter().zip(letters) {
             is_kept[*at] = letter == KEPT;
@@ -53,15 +54,15 @@ pub(crate) async fn keep(
 }
 
 fn call<'a>(
-    base: &Base,
-    shard: Shard<'_>,
+    base: &StoreContext,
+    shard: StreamShard<'_>,
     leases: impl Iterator<Item = &'a KeyLease>,
     until: Time,
     now: Time,
 ) -> ScriptCall {
     let mut call = shard.script(base, &KEEP);
     call.push(&sortable(until.as_micros()));
-    call.push(&sortable(longest_kept(until, now).as_micros()));
+    call.push(&sortable(longest_lease_end(until, now).as_micros()));
     for lease in leases {
         call.push(lease.key.as_str().as_bytes());
         call.push(&number_bytes(lease.number));

@@ -1,14 +1,16 @@
 //! Streams and keys as an operator sees them.
 
-use super::head::{Head, Window};
-use super::shard::{Part, Shard, by_shard, names};
-use crate::base::{Base, readable};
+use super::head::{RecordWindow, StreamKeyHead};
+use super::shard::{ShardKey, StreamShard, by_shard, names};
+use crate::context::{StoreContext, readable};
 use crate::record::unsorted;
 use crate::reply;
 use crate::script::{HOLDING_KEYS, SHARD_STATUS, STREAM_KEY};
 use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, WINDOW_RECORDS_MAX};
-use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
-use backstop_core::stream::{Count, Counts, StoredKey};
+use backstop_core::port::{
+    KeyFilter, KeyStatus, ListKeysRequest, StoreError, StoreResult, StreamStatus,
+};
+use backstop_core::stream::{StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{StreamKey, StreamName, Time};
 use redis::Value;
 
@@ -17,7 +19,7 @@ const DOING: &str = "listing streams";
 const HEADS_AT_ONCE: usize = 100;
 
 /// All streams, by name.
-pub(crate) async fn streams(base: &Base) -> Answer<Vec<StreamStatus>> {
+pub(crate) async fn streams(base: &StoreContext) -> StoreResult<Vec<StreamStatus>> {
     let mut streams = Vec::new();
     for name in names(base, DOING).await? {
         let shards = shard_statuses(base, DOING, &name).await?;
@@ -27,7 +29,7 @@ pub(crate) async fn streams(base: &Base) -> Answer<Vec<StreamStatus>> {
             holding: 0,
             records: 0,
             oldest: shards.iter().filter_map(|shard| shard.oldest).min(),
-            counts: Counts::default(),
+            counts: StreamCounts::default(),
         };
         for shard in &shards {
             status.keys += shard.keys[0];
@@ -51,7 +53,7 @@ pub(super) struct ShardStatus {
     /// Records, by their four parts.
     records: [u64; 4],
     oldest: Option<Time>,
-    counts: Counts,
+    counts: StreamCounts,
 }
 
 impl ShardStatus {
@@ -65,11 +67,11 @@ impl ShardStatus {
 
 /// What each shard of a stream tells of itself.
 pub(super) async fn shard_statuses(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     stream: &StreamName,
-) -> Answer<Vec<ShardStatus>> {
-    let calls = Shard::all(stream).map(|shard| shard.script(base, &SHARD_STATUS));
+) -> StoreResult<Vec<ShardStatus>> {
+    let calls = StreamShard::all(stream).map(|shard| shard.script(base, &SHARD_STATUS));
     let answers = base.run_each(doing, calls.into()).await?;
     readable(doing, answers.into_iter().map(shard_status).collect())
 }
@@ -81,7 +83,7 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
     let holding = number()?;
     let records = [number()?, number()?, number()?, number()?];
     let oldest = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
-    let mut counts = [0; Count::ALL.len()];
+    let mut counts = [0; StreamCounter::ALL.len()];
     for (index, number) in reply::pairs(parts.next()?)? {
         let index: usize = std::str::from_utf8(&index).ok()?.parse().ok()?;
         // One that only a newer program knows is not for this one to show.
@@ -94,31 +96,31 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
         holding,
         records,
         oldest,
-        counts: Counts::from_numbers(counts),
+        counts: StreamCounts::from_numbers(counts),
     })
 }
 
 /// The next keys of a stream, by the bytes of their names.
 pub(crate) async fn stream_keys(
-    base: &Base,
-    query: &KeyQuery,
+    base: &StoreContext,
+    query: &ListKeysRequest,
     now: Time,
-) -> Answer<Vec<KeyStatus>> {
+) -> StoreResult<Vec<KeyStatus>> {
     let names = next_names(base, query).await?;
     let mut heads = vec![Value::Nil; names.len()];
     let shards = by_shard(
         names
             .iter()
             .enumerate()
-            .map(|(at, key)| (Shard::of(&query.stream, key), at)),
+            .map(|(at, key)| (StreamShard::of(&query.stream, key), at)),
     );
-    let slices: Vec<(Shard<'_>, &[usize])> = shards
+    let slices: Vec<(StreamShard<'_>, &[usize])> = shards
         .iter()
         .flat_map(|(shard, places)| places.chunks(HEADS_AT_ONCE).map(|slice| (*shard, slice)))
         .collect();
     let commands = slices.iter().map(|(shard, slice)| {
         let mut command = redis::cmd("HMGET");
-        command.arg(shard.part(&base.keys, Part::Heads));
+        command.arg(shard.part(&base.keys, ShardKey::Heads));
         for at in *slice {
             command.arg(names[*at].as_str());
         }
@@ -135,7 +137,7 @@ pub(crate) async fn stream_keys(
     let status = |(key, head): (StreamKey, Value)| {
         // What cannot be read is listed all the same; a look at the key says what is wrong with it.
         Some(
-            Head::parse(&reply::bytes(head)?)
+            StreamKeyHead::parse(&reply::bytes(head)?)
                 .unwrap_or_default()
                 .status(key, now),
         )
@@ -144,12 +146,12 @@ pub(crate) async fn stream_keys(
 }
 
 /// The names of the next keys, over all shards.
-async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
+async fn next_names(base: &StoreContext, query: &ListKeysRequest) -> StoreResult<Vec<StreamKey>> {
     let limit = query.limit.clamp(1, PAGE_MAX);
     let after = query.after.as_ref().map_or("", StreamKey::as_str);
-    let shards = Shard::all(&query.stream);
-    let answers = match query.which {
-        WhichKeys::All => {
+    let shards = StreamShard::all(&query.stream);
+    let answers = match query.filter {
+        KeyFilter::All => {
             let from = if after.is_empty() {
                 "-".to_owned()
             } else {
@@ -158,7 +160,7 @@ async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
             let commands = shards.map(|shard| {
                 let mut command = redis::cmd("ZRANGEBYLEX");
                 command
-                    .arg(shard.part(&base.keys, Part::Names))
+                    .arg(shard.part(&base.keys, ShardKey::Names))
                     .arg(&from)
                     .arg("+");
                 command.arg("LIMIT").arg(0).arg(limit);
@@ -166,7 +168,7 @@ async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
             });
             base.ask_each(DOING, commands.into()).await?
         }
-        WhichKeys::Holding => {
+        KeyFilter::Holding => {
             let calls = shards.map(|shard| shard.script(base, &HOLDING_KEYS).arg(after).arg(limit));
             base.run_each(DOING, calls.into()).await?
         }
@@ -183,12 +185,12 @@ async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
 
 /// One key with its records.
 pub(crate) async fn stream_key(
-    base: &Base,
+    base: &StoreContext,
     stream: &StreamName,
     key: StreamKey,
-) -> Answer<Option<StoredKey>> {
+) -> StoreResult<Option<StoredKey>> {
     let doing = "looking at a key";
-    let call = Shard::of(stream, &key)
+    let call = StreamShard::of(stream, &key)
         .script(base, &STREAM_KEY)
         .arg(key.as_str())
         .arg(WINDOW_RECORDS_MAX)
@@ -198,16 +200,16 @@ pub(crate) async fn stream_key(
         return Ok(None);
     };
     let head = readable(doing, reply::bytes(head))?;
-    let head = Head::parse(&head).ok_or_else(|| {
+    let head = StreamKeyHead::parse(&head).ok_or_else(|| {
         let cause = format!(
             "key {key} of {stream} cannot be read; clear it, and begin anew with what it keeps"
         );
         StoreError::corrupt(doing, cause)
     })?;
     let window = if head.is_holding() {
-        readable(doing, Window::read(&mut parts))?
+        readable(doing, RecordWindow::read(&mut parts))?
     } else {
-        Window::default()
+        RecordWindow::default()
     };
     Ok(Some(head.stored(key, window)))
 }

@@ -1,11 +1,11 @@
 //! The shards of a stream. Each has keys of its own and is in one place, so that a cluster spreads
 //! a stream over its masters.
 
-use crate::base::{Base, readable};
-use crate::keys::Keys;
+use crate::context::{StoreContext, readable};
+use crate::keys::KeyNames;
 use crate::reply;
 use crate::script::{Script, ScriptCall};
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use backstop_core::{StreamKey, StreamName};
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) const SHARDS: usize = 16;
 
 /// The parts of a shard, in the order in which every script gets them: see `lua/streams/shard.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ShardKey {
     Heads,
     Names,
     Due,
@@ -27,7 +27,7 @@ pub(crate) enum Part {
     Counts,
 }
 
-impl Part {
+impl ShardKey {
     /// All of them, in order.
     const ALL: [Self; 10] = [
         Self::Heads,
@@ -60,12 +60,12 @@ impl Part {
 
 /// A shard of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Shard<'a> {
+pub(crate) struct StreamShard<'a> {
     number: usize,
     stream: &'a StreamName,
 }
 
-impl<'a> Shard<'a> {
+impl<'a> StreamShard<'a> {
     /// The one a key is in.
     pub(crate) fn of(stream: &'a StreamName, key: &StreamKey) -> Self {
         Self {
@@ -80,21 +80,21 @@ impl<'a> Shard<'a> {
     }
 
     /// The key of a part of it.
-    pub(crate) fn part(self, keys: &Keys, part: Part) -> String {
+    pub(crate) fn part(self, keys: &KeyNames, part: ShardKey) -> String {
         keys.shard(self.stream, self.number, part.as_str())
     }
 
     /// A call of a script on it.
-    pub(crate) fn script(self, base: &Base, script: &'static Script) -> ScriptCall {
-        script.with(&Part::ALL.map(|part| self.part(&base.keys, part)))
+    pub(crate) fn script(self, base: &StoreContext, script: &'static Script) -> ScriptCall {
+        script.with(&ShardKey::ALL.map(|part| self.part(&base.keys, part)))
     }
 }
 
 /// Things by the shards of the keys they are about, in their order.
 pub(crate) fn by_shard<'a, T>(
-    things: impl Iterator<Item = (Shard<'a>, T)>,
-) -> BTreeMap<Shard<'a>, Vec<T>> {
-    let mut shards: BTreeMap<Shard<'a>, Vec<T>> = BTreeMap::new();
+    things: impl Iterator<Item = (StreamShard<'a>, T)>,
+) -> BTreeMap<StreamShard<'a>, Vec<T>> {
+    let mut shards: BTreeMap<StreamShard<'a>, Vec<T>> = BTreeMap::new();
     for (shard, thing) in things {
         shards.entry(shard).or_default().push(thing);
     }
@@ -102,7 +102,10 @@ pub(crate) fn by_shard<'a, T>(
 }
 
 /// The names of all streams, in order.
-pub(crate) async fn names(base: &Base, doing: &'static str) -> Answer<Vec<StreamName>> {
+pub(crate) async fn names(
+    base: &StoreContext,
+    doing: &'static str,
+) -> StoreResult<Vec<StreamName>> {
     let names = base
         .link
         .ask(doing, redis::cmd("SMEMBERS").arg(base.keys.streams()))
@@ -120,10 +123,10 @@ pub(crate) async fn names(base: &Base, doing: &'static str) -> Answer<Vec<Stream
 /// Makes streams known. Said with every offer and take: a registry that a crash set back would hide
 /// a stream.
 pub(crate) async fn register(
-    base: &Base,
+    base: &StoreContext,
     doing: &'static str,
     streams: &[&StreamName],
-) -> Answer<()> {
+) -> StoreResult<()> {
     let mut command = redis::cmd("SADD");
     command.arg(base.keys.streams());
     for stream in streams {
@@ -150,7 +153,8 @@ mod tests {
     #[test]
     fn a_key_is_where_it_was_put() {
         let stream = StreamName::new("uptime").expect("a name");
-        let shard = |text: &str| Shard::of(&stream, &StreamKey::new(text).expect("a key")).number;
+        let shard =
+            |text: &str| StreamShard::of(&stream, &StreamKey::new(text).expect("a key")).number;
         assert_eq!(["a", "b", "device-17", "ключ"].map(shard), [0, 9, 13, 5]);
     }
 
@@ -158,7 +162,7 @@ mod tests {
     fn keys_are_spread_evenly() {
         let stream = StreamName::new("uptime").expect("a name");
         let keys = (0..16_000).map(|n| StreamKey::new(&format!("device-{n}")).expect("a key"));
-        let shards = by_shard(keys.map(|key| (Shard::of(&stream, &key), ())));
+        let shards = by_shard(keys.map(|key| (StreamShard::of(&stream, &key), ())));
         assert_eq!(shards.len(), SHARDS);
         assert!(
             shards

@@ -4,14 +4,14 @@
 //! no more: a shard that has something left says so, and what another one, which has nothing left,
 //! handed out anew is given back.
 
-use super::head::{Head, Window};
-use super::shard::{Shard, by_shard, register};
-use crate::base::{Base, readable};
+use super::head::{RecordWindow, StreamKeyHead};
+use super::shard::{StreamShard, by_shard, register};
+use crate::context::{StoreContext, readable};
 use crate::record::{number_bytes, sortable, unsorted};
 use crate::reply;
 use crate::script::{GIVE_BACK, ScriptCall, TAKE};
-use backstop_core::limits::{LEASE_ASKED_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
-use backstop_core::port::{Answer, Take, Taken, Wanted};
+use backstop_core::limits::{LEASE_REQUEST_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::port::{KeySelection, StoreResult, TakeRequest, TakeResult};
 use backstop_core::stream::StoredKey;
 use backstop_core::{StreamKey, Time};
 use futures_util::future::try_join;
@@ -22,16 +22,24 @@ pub(super) const DOING: &str = "taking keys";
 pub(super) const KEYS_AT_ONCE: usize = 1_000;
 
 /// Takes these keys.
-pub(crate) async fn take(base: &Base, take: &Take, keys: &[StreamKey], now: Time) -> Answer<Taken> {
-    base.guard.check(&base.link, DOING).await?;
-    let shards = by_shard(keys.iter().map(|key| (Shard::of(&take.stream, key), key)));
-    let taker = Taker { base, take, now };
+pub(crate) async fn take(
+    base: &StoreContext,
+    take: &TakeRequest,
+    keys: &[StreamKey],
+    now: Time,
+) -> StoreResult<TakeResult> {
+    base.eviction_check.check(&base.link, DOING).await?;
+    let shards = by_shard(
+        keys.iter()
+            .map(|key| (StreamShard::of(&take.stream, key), key)),
+    );
+    let taker = KeyTaker { base, take, now };
     let parts = shards.into_iter().flat_map(|(shard, mut keys)| {
         keys.sort_unstable();
         keys.dedup();
         let slices = keys.chunks(KEYS_AT_ONCE);
         slices
-            .map(|keys| Part {
+            .map(|keys| ShardKeys {
                 shard,
                 keys: keys.to_vec(),
             })
@@ -39,15 +47,15 @@ pub(crate) async fn take(base: &Base, take: &Take, keys: &[StreamKey], now: Time
     });
     let parts = taker.hand_out(parts.collect());
     let ((), handed) = try_join(register(base, DOING, &[&take.stream]), parts).await?;
-    let left = taker.what_is_left(handed).await?;
-    Ok(Taken {
+    let left = taker.remaining_of(handed).await?;
+    Ok(TakeResult {
         keys: stored(left),
         next_due: None,
     })
 }
 
 /// The keys of several answers.
-pub(super) fn stored(handed: Vec<HandedOut<'_>>) -> Vec<StoredKey> {
+pub(super) fn stored(handed: Vec<ShardHandout<'_>>) -> Vec<StoredKey> {
     handed
         .into_iter()
         .flat_map(|handed| handed.keys)
@@ -57,39 +65,42 @@ pub(super) fn stored(handed: Vec<HandedOut<'_>>) -> Vec<StoredKey> {
 
 /// Who takes what, and when.
 #[derive(Clone, Copy)]
-pub(super) struct Taker<'a> {
-    pub(super) base: &'a Base,
-    pub(super) take: &'a Take,
+pub(super) struct KeyTaker<'a> {
+    pub(super) base: &'a StoreContext,
+    pub(super) take: &'a TakeRequest,
     pub(super) now: Time,
 }
 
 /// Keys of one shard.
-pub(super) struct Part<'a> {
-    pub(super) shard: Shard<'a>,
+pub(super) struct ShardKeys<'a> {
+    pub(super) shard: StreamShard<'a>,
     pub(super) keys: Vec<&'a StreamKey>,
 }
 
 /// What a shard answered.
-pub(super) struct HandedOut<'a> {
-    pub(super) shard: Shard<'a>,
+pub(super) struct ShardHandout<'a> {
+    pub(super) shard: StreamShard<'a>,
     pub(super) next_due: Option<Time>,
     is_again: bool,
-    keys: Vec<Given>,
+    keys: Vec<TakenKey>,
     /// Those that have to wait, because there is enough to carry.
     waiting: Vec<&'a StreamKey>,
     bytes: usize,
 }
 
 /// A key that was handed out, and its head as it was before; empty if there was none.
-struct Given {
+struct TakenKey {
     stored: StoredKey,
     former: Vec<u8>,
 }
 
-impl<'a> Taker<'a> {
+impl<'a> KeyTaker<'a> {
     /// Has all shards hand out a fair part of what may be carried; what is left of that goes to
     /// those that had more.
-    pub(super) async fn hand_out(&self, parts: Vec<Part<'a>>) -> Answer<Vec<HandedOut<'a>>> {
+    pub(super) async fn hand_out(
+        &self,
+        parts: Vec<ShardKeys<'a>>,
+    ) -> StoreResult<Vec<ShardHandout<'a>>> {
         let share = TAKE_BYTES_MAX / parts.len().max(1);
         let calls = parts.iter().map(|part| self.call(part, share)).collect();
         let answers = self.base.run_each(DOING, calls).await?;
@@ -97,13 +108,13 @@ impl<'a> Taker<'a> {
             .iter()
             .zip(answers)
             .map(|(part, answer)| readable(DOING, handed_out(part, answer)));
-        let mut handed = read.collect::<Answer<Vec<HandedOut<'_>>>>()?;
+        let mut handed = read.collect::<StoreResult<Vec<ShardHandout<'_>>>>()?;
         let mut bytes: usize = handed.iter().map(|handed| handed.bytes).sum();
         if handed.iter().any(|handed| handed.is_again) {
             return Ok(handed);
         }
         for at in 0..handed.len() {
-            let part = Part {
+            let part = ShardKeys {
                 shard: handed[at].shard,
                 keys: std::mem::take(&mut handed[at].waiting),
             };
@@ -122,8 +133,8 @@ impl<'a> Taker<'a> {
         Ok(handed)
     }
 
-    fn call(&self, part: &Part<'_>, bytes_max: usize) -> ScriptCall {
-        let Take {
+    fn call(&self, part: &ShardKeys<'_>, bytes_max: usize) -> ScriptCall {
+        let TakeRequest {
             number,
             worker,
             until,
@@ -132,14 +143,14 @@ impl<'a> Taker<'a> {
         } = self.take;
         let mut call = part.shard.script(self.base, &TAKE);
         call.push(match wanted {
-            Wanted::Keys(_) => b"K",
-            Wanted::Seized(_) => b"S",
-            Wanted::Due(_) => b"D",
+            KeySelection::Keys(_) => b"K",
+            KeySelection::Seized(_) => b"S",
+            KeySelection::Due(_) => b"D",
         });
         call.push(&number_bytes(*number));
         call.push(&sortable(until.as_micros()));
         call.push(&sortable(self.now.as_micros()));
-        call.push(&sortable(self.now.after(LEASE_ASKED_MAX).as_micros()));
+        call.push(&sortable(self.now.after(LEASE_REQUEST_MAX).as_micros()));
         let worker = worker.as_str().as_bytes();
         call.push(&[&(worker.len() as u16).to_be_bytes(), worker].concat());
         call = call.arg(WINDOW_RECORDS_MAX).arg(bytes_max);
@@ -150,7 +161,10 @@ impl<'a> Taker<'a> {
     }
 
     /// What is left of a take that is repeated; all that was handed out by one that is not.
-    async fn what_is_left(&self, handed: Vec<HandedOut<'a>>) -> Answer<Vec<HandedOut<'a>>> {
+    async fn remaining_of(
+        &self,
+        handed: Vec<ShardHandout<'a>>,
+    ) -> StoreResult<Vec<ShardHandout<'a>>> {
         let (again, fresh): (Vec<_>, Vec<_>) =
             handed.into_iter().partition(|handed| handed.is_again);
         if again.is_empty() {
@@ -164,7 +178,7 @@ impl<'a> Taker<'a> {
         Ok(again)
     }
 
-    fn give_back(&self, handed: &HandedOut<'_>) -> ScriptCall {
+    fn give_back(&self, handed: &ShardHandout<'_>) -> ScriptCall {
         let mut call = handed.shard.script(self.base, &GIVE_BACK);
         call.push(&number_bytes(self.take.number));
         call.push(&sortable(self.now.as_micros()));
@@ -176,13 +190,13 @@ impl<'a> Taker<'a> {
     }
 }
 
-fn handed_out<'a>(part: &Part<'a>, answer: Value) -> Option<HandedOut<'a>> {
+fn handed_out<'a>(part: &ShardKeys<'a>, answer: Value) -> Option<ShardHandout<'a>> {
     let mut parts = reply::list(answer)?.into_iter();
     let is_again = reply::bytes(parts.next()?)? == b"A";
     let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     let heads = reply::list(parts.next()?)?;
     let mut windows = reply::list(parts.next()?)?.into_iter();
-    let mut handed = HandedOut {
+    let mut handed = ShardHandout {
         shard: part.shard,
         next_due,
         is_again,
@@ -200,7 +214,7 @@ fn handed_out<'a>(part: &Part<'a>, answer: Value) -> Option<HandedOut<'a>> {
     Some(handed)
 }
 
-impl HandedOut<'_> {
+impl ShardHandout<'_> {
     /// Windows stand in the order of the keys they belong to, each behind the number of its key.
     fn give(
         &mut self,
@@ -209,17 +223,17 @@ impl HandedOut<'_> {
         windows: &mut impl Iterator<Item = Value>,
     ) -> Option<()> {
         let head = if former.is_empty() {
-            Head::default()
+            StreamKeyHead::default()
         } else {
-            Head::parse(&former)?
+            StreamKeyHead::parse(&former)?
         };
-        let mut window = Window::default();
+        let mut window = RecordWindow::default();
         if head.is_holding() {
             windows.next()?;
-            window = Window::read(windows)?;
+            window = RecordWindow::read(windows)?;
         }
         self.bytes += window.bytes;
-        self.keys.push(Given {
+        self.keys.push(TakenKey {
             stored: head.stored(key.clone(), window),
             former,
         });

@@ -3,7 +3,8 @@
 use crate::place::open;
 use backstop_core::Lease;
 use backstop_core::port::{
-    Backlog, Beat, Cells, Enqueued, Grade, Settled, Store, StoreError, Swap, Swapped,
+    BeatRequest, CellStore, CellSwap, EnqueueOutcome, FindingSeverity, JobStore, SettleOutcome,
+    Store, StoreError, SwapOutcome,
 };
 use backstop_core::verdict::Settlement;
 use backstop_redis::RedisStore;
@@ -67,7 +68,7 @@ impl Parts {
             .enqueue(vec![job(queue, name).into()], START)
             .await;
         pushed
-            .map(|answers| assert_eq!(answers, [Enqueued::Inserted]))
+            .map(|answers| assert_eq!(answers, [EnqueueOutcome::Inserted]))
             .map_err(|error| error.is_transient())
     }
 }
@@ -132,14 +133,15 @@ async fn a_master_that_is_gone_takes_no_queue_of_another_with_it() {
     );
     assert!(seizure.more, "what the lost master has is not known");
     let examination = parts.store.examine().await.expect("it is examined");
-    let gone = |finding: &&backstop_core::port::Finding| finding.what.contains("does not answer");
+    let gone =
+        |finding: &&backstop_core::port::StoreFinding| finding.what.contains("does not answer");
     assert_eq!(
         examination
             .findings
             .iter()
             .find(gone)
-            .map(|finding| finding.grade),
-        Some(Grade::Bad)
+            .map(|finding| finding.severity),
+        Some(FindingSeverity::Bad)
     );
 }
 
@@ -169,7 +171,7 @@ async fn a_master_that_says_nothing_is_named_and_the_others_answer() {
         .master_of(silent)
         .cli(&["client", "pause", "60000", "all"]);
     let unanswered = vec![backstop_core::QueueName::new(silent).expect("a name")];
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: held.worker.clone(),
         queues: Vec::new(),
         leases: leases.clone(),
@@ -199,9 +201,9 @@ async fn a_master_that_says_nothing_is_named_and_the_others_answer() {
         .expect("the others answer");
     let expected = |lease: &Lease| {
         if lease.queue.as_str() == silent {
-            Settled::Unanswered
+            SettleOutcome::Unanswered
         } else {
-            Settled::Applied
+            SettleOutcome::Applied
         }
     };
     assert_eq!(settled, leases.iter().map(expected).collect::<Vec<_>>());
@@ -291,7 +293,7 @@ async fn a_slot_that_moves_takes_nothing_twice_and_loses_nothing() {
     assert!(
         settled
             .iter()
-            .all(|settled| *settled == backstop_core::port::Settled::Applied)
+            .all(|settled| *settled == backstop_core::port::SettleOutcome::Applied)
     );
     assert_eq!(
         scene.claim("q", 1_000).await.len(),
@@ -315,7 +317,7 @@ async fn a_change_is_never_broken_off_by_a_slot_that_moves() {
         .to_owned();
     let store = open(&url);
     store.migrate().await.expect("the store migrates");
-    let swap = |name: &str, seen, version, value: Option<&str>| Swap {
+    let swap = |name: &str, seen, version, value: Option<&str>| CellSwap {
         name: name.to_owned(),
         seen,
         version,
@@ -323,7 +325,7 @@ async fn a_change_is_never_broken_off_by_a_slot_that_moves() {
     };
     assert_eq!(
         store.swap(vec![swap("a", None, 1, Some("x"))]).await,
-        Ok(vec![Swapped::Applied])
+        Ok(vec![SwapOutcome::Applied])
     );
     // All keys are still on the master that the slot leaves. Without its last cell a key of theirs
     // is gone, and Redis would look for it on the other master in the middle of the script.
@@ -346,7 +348,7 @@ async fn a_change_is_never_broken_off_by_a_slot_that_moves() {
         (read("a").await.map(|cell| cell.version), read("b").await),
         (Some(1), None)
     );
-    assert_eq!(store.swap(both).await, Ok(vec![Swapped::Applied; 2]));
+    assert_eq!(store.swap(both).await, Ok(vec![SwapOutcome::Applied; 2]));
     assert_eq!(
         (read("a").await, read("b").await.map(|cell| cell.version)),
         (None, Some(3))

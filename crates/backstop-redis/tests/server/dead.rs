@@ -1,13 +1,14 @@
 //! Dead letters that are damaged, or whose groups were lost.
 
 use crate::place::Place;
-use backstop_core::amend::{Action, Filter, Refusal, Selection};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection};
 use backstop_core::failure::ErrorReport;
 use backstop_core::port::{
-    Amendment, CellQuery, Cells, Grade, GroupQuery, Operator, PageQuery, Store, StoreError, Swap,
+    AmendJobsRequest, CellStore, CellSwap, FindingSeverity, ListCellsRequest, ListGroupsRequest,
+    ListJobsRequest, OperatorStore, Store, StoreError,
 };
-use backstop_core::verdict::{Outcome, Reason};
-use backstop_core::{Bounds, Fingerprint, JobId, Overflow, Priority, State};
+use backstop_core::verdict::{EndReason, Outcome};
+use backstop_core::{Fingerprint, JobId, JobState, Overflow, Priority, QueueBounds};
 use backstop_testkit::given::{Scene, dead, filter, history, id, job, listed, queue};
 use backstop_testkit::servers;
 
@@ -17,14 +18,14 @@ async fn agrees(place: &Place<'_>) -> bool {
         .findings
         .last()
         .expect("the drift is looked at last")
-        .grade
-        == Grade::Good
+        .severity
+        == FindingSeverity::Good
 }
 
 async fn die(scene: &mut Scene, name: &str, message: &str) {
     scene.pass(backstop_core::Span::secs(1));
     let outcome = Outcome::Dead {
-        reason: Reason::AttemptsExhausted,
+        reason: EndReason::AttemptsExhausted,
         history: history(message),
     };
     scene.insert_and_end(job("q", name), outcome).await;
@@ -32,7 +33,7 @@ async fn die(scene: &mut Scene, name: &str, message: &str) {
 
 /// Groups as how many died of what, the sample left out.
 async fn groups(scene: &Scene) -> Vec<(Fingerprint, u64)> {
-    let query = GroupQuery {
+    let query = ListGroupsRequest {
         queue: Some(queue("q")),
         limit: 10,
     };
@@ -63,11 +64,15 @@ fn spoil(place: &Place<'_>, id: JobId, bytes: &str) {
     assert_eq!(answer.trim(), "0", "the record is there");
 }
 
-async fn delete(scene: &Scene, id: JobId, only: Option<State>) -> (usize, Vec<(JobId, Refusal)>) {
+async fn delete(
+    scene: &Scene,
+    id: JobId,
+    only: Option<JobState>,
+) -> (usize, Vec<(JobId, AmendRefusal)>) {
     let selection = Selection::Ids(vec![id]);
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection,
-        action: Action::Delete,
+        action: AmendAction::Delete,
         only,
         cursor: None,
         max: 1,
@@ -90,14 +95,14 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
         }
         spoil(&place, id("b"), garbage);
         for limit in [1, 10] {
-            for state in [Some(State::Dead), None] {
+            for state in [Some(JobState::Dead), None] {
                 let (mut jobs, mut damaged, mut cursor) = (Vec::new(), Vec::new(), None);
                 loop {
-                    let query = PageQuery {
+                    let query = ListJobsRequest {
                         filter: filter(Some("q"), state),
                         cursor,
                         limit,
-                        ..PageQuery::default()
+                        ..ListJobsRequest::default()
                     };
                     let page = scene.store.jobs(query, scene.now).await.expect("a page");
                     jobs.extend(page.jobs);
@@ -116,18 +121,18 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             place.store.job(id("b"), scene.now).await,
             Err(StoreError::Corrupt { .. })
         ));
-        assert_eq!(scene.queue("q").await.counts.of(State::Dead), 3);
+        assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 3);
         assert_eq!(groups(&scene).await, [(fingerprint("boom"), 3)]);
         place.store.migrate().await.expect("it repairs");
         assert_eq!(
-            scene.queue("q").await.counts.of(State::Dead),
+            scene.queue("q").await.counts.of(JobState::Dead),
             3,
             "a repair hides nothing either"
         );
         let retried = scene
             .amend(
-                Selection::Matching(filter(Some("q"), Some(State::Dead))),
-                Action::Retry,
+                Selection::Matching(filter(Some("q"), Some(JobState::Dead))),
+                AmendAction::Retry,
             )
             .await;
         assert_eq!(
@@ -135,17 +140,20 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             (2, vec![]),
             "the others are not held up"
         );
-        let alive = delete(&scene, id("b"), Some(State::Ready)).await;
-        assert_eq!(alive, (0, vec![(id("b"), Refusal::Elsewhere(State::Dead))]));
+        let alive = delete(&scene, id("b"), Some(JobState::Ready)).await;
         assert_eq!(
-            delete(&scene, id("b"), Some(State::Dead)).await,
+            alive,
+            (0, vec![(id("b"), AmendRefusal::OtherState(JobState::Dead))])
+        );
+        assert_eq!(
+            delete(&scene, id("b"), Some(JobState::Dead)).await,
             (1, vec![])
         );
         assert_eq!(
             delete(&scene, id("b"), None).await,
-            (0, vec![(id("b"), Refusal::NotFound)])
+            (0, vec![(id("b"), AmendRefusal::NotFound)])
         );
-        assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
+        assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 0);
         assert_eq!(groups(&scene).await, []);
         assert!(agrees(&place).await, "nothing of it is left");
     }
@@ -174,7 +182,7 @@ async fn a_damaged_job_keeps_nobody_from_the_others() {
         assert_eq!(
             delete(&scene, id(name), None).await,
             if name == "b" {
-                (0, vec![(id("b"), Refusal::Running)])
+                (0, vec![(id("b"), AmendRefusal::Running)])
             } else {
                 (1, vec![])
             }
@@ -197,7 +205,7 @@ async fn groups_are_rebuilt_from_the_histories() {
         for (name, message) in [("a", "boom"), ("b", "bang"), ("c", "boom")] {
             die(&mut scene, name, message).await;
         }
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             max_size: Some(1),
             overflow: Overflow::DeadLetterOldest,
             dead_max: 9,
@@ -222,7 +230,7 @@ async fn groups_are_rebuilt_from_the_histories() {
         assert_eq!(groups(&scene).await, before, "{parts:?}");
         let booms = Filter {
             fingerprint: Some(fingerprint("boom")),
-            ..filter(Some("q"), Some(State::Dead))
+            ..filter(Some("q"), Some(JobState::Dead))
         };
         assert_eq!(listed(&scene.list(&booms).await), ["c", "a"], "{parts:?}");
         assert_eq!(scene.queue("q").await.bounds, bounds, "bounds stay");
@@ -233,7 +241,7 @@ async fn groups_are_rebuilt_from_the_histories() {
 async fn cells_are_listed_again_after_a_repair() {
     let place = Place::on(servers::redis()).await;
     let names = ["a", "b"].map(str::to_owned);
-    let swaps = names.iter().map(|name| Swap {
+    let swaps = names.iter().map(|name| CellSwap {
         name: name.clone(),
         seen: None,
         version: 1,
@@ -248,7 +256,7 @@ async fn cells_are_listed_again_after_a_repair() {
         .server
         .cli(&["del", &format!("{}:{{:cells}}:names", place.prefix())]);
     place.store.migrate().await.expect("it repairs");
-    let query = CellQuery {
+    let query = ListCellsRequest {
         prefix: String::new(),
         after: None,
         limit: 9,

@@ -2,7 +2,7 @@
 
 use crate::place::open;
 use backstop_core::amend::Filter;
-use backstop_core::port::{Enqueued, Store};
+use backstop_core::port::{EnqueueOutcome, Store};
 use backstop_core::{JobId, NewJob};
 use backstop_testkit::given::{START, Scene, job};
 use backstop_testkit::servers::{Cluster, Redis, Sentinel};
@@ -17,7 +17,10 @@ async fn insert(store: &dyn Store, job: NewJob) {
         match store.enqueue(vec![job.clone()], START).await {
             Ok(answers) => {
                 assert!(
-                    matches!(answers[..], [Enqueued::Inserted | Enqueued::Same]),
+                    matches!(
+                        answers[..],
+                        [EnqueueOutcome::Inserted | EnqueueOutcome::Same]
+                    ),
                     "{answers:?}"
                 );
                 return;

@@ -1,9 +1,11 @@
 //! Callers that push one job each, and what they have to do with each other.
 
 use crate::place::{Place, open};
-use backstop_core::amend::Action;
-use backstop_core::port::{Answer, Backlog, Enqueued, Operator, Store, StoreError};
-use backstop_core::{NewJob, State};
+use backstop_core::amend::AmendAction;
+use backstop_core::port::{
+    EnqueueOutcome, JobStore, OperatorStore, Store, StoreError, StoreResult,
+};
+use backstop_core::{JobState, NewJob};
 use backstop_redis::RedisStore;
 use backstop_testkit::given::{DONE, Draft, START, Scene, at, filter, id, job, listed, names};
 use backstop_testkit::servers::redis::{Append, Settings};
@@ -17,7 +19,7 @@ const CALLERS: usize = 400;
 async fn push_each(
     store: &RedisStore,
     jobs: impl IntoIterator<Item = Draft>,
-) -> Vec<Answer<Vec<Enqueued>>> {
+) -> Vec<StoreResult<Vec<EnqueueOutcome>>> {
     join_all(
         jobs.into_iter()
             .map(|job| store.enqueue(vec![NewJob::from(job)], START)),
@@ -31,10 +33,10 @@ fn many(queue: &str) -> Vec<Draft> {
         .collect()
 }
 
-fn all_inserted(answers: &[Answer<Vec<Enqueued>>]) -> bool {
+fn all_inserted(answers: &[StoreResult<Vec<EnqueueOutcome>>]) -> bool {
     answers
         .iter()
-        .all(|answer| matches!(answer.as_deref(), Ok([Enqueued::Inserted])))
+        .all(|answer| matches!(answer.as_deref(), Ok([EnqueueOutcome::Inserted])))
 }
 
 /// How many scripts a server has run.
@@ -65,13 +67,13 @@ async fn callers_of_a_queue_share_scripts_and_each_gets_its_own_answer() {
     let scripts = scripts_run(&server) - before;
     assert!(scripts <= CALLERS / 20, "{scripts} scripts");
     let same: Vec<usize> = (0..CALLERS)
-        .filter(|n| matches!(answers[*n].as_deref(), Ok([Enqueued::Same])))
+        .filter(|n| matches!(answers[*n].as_deref(), Ok([EnqueueOutcome::Same])))
         .collect();
     assert_eq!(same, [7]);
     assert_eq!(
         answers
             .iter()
-            .filter(|answer| matches!(answer.as_deref(), Ok([Enqueued::Inserted])))
+            .filter(|answer| matches!(answer.as_deref(), Ok([EnqueueOutcome::Inserted])))
             .count(),
         CALLERS - 1
     );
@@ -84,7 +86,7 @@ async fn one_job_pushed_by_many_at_once_goes_in_once() {
     assert_eq!(
         answers
             .iter()
-            .filter(|answer| matches!(answer.as_deref(), Ok([Enqueued::Inserted])))
+            .filter(|answer| matches!(answer.as_deref(), Ok([EnqueueOutcome::Inserted])))
             .count(),
         1
     );
@@ -96,7 +98,7 @@ async fn one_job_pushed_by_many_at_once_goes_in_once() {
     assert_eq!(
         answers
             .iter()
-            .filter(|answer| matches!(answer.as_deref(), Ok([Enqueued::Inserted])))
+            .filter(|answer| matches!(answer.as_deref(), Ok([EnqueueOutcome::Inserted])))
             .count(),
         1
     );
@@ -113,7 +115,10 @@ async fn each_of_a_group_is_judged_by_its_own_time() {
     let (early, late) = futures_util::future::join(early, late).await;
     assert_eq!(
         (early, late),
-        (Ok(vec![Enqueued::Inserted]), Ok(vec![Enqueued::Inserted]))
+        (
+            Ok(vec![EnqueueOutcome::Inserted]),
+            Ok(vec![EnqueueOutcome::Inserted])
+        )
     );
     assert_eq!(
         place.scene().claim("q", 10).await.len(),
@@ -178,9 +183,9 @@ async fn a_call_reaches_into_several_queues_and_is_answered_in_its_order() {
             futures_util::future::join(store.enqueue(mixed, START), join_all(singles)).await;
         let expected = queues.map(|queue| {
             if queue == "b" {
-                Enqueued::Same
+                EnqueueOutcome::Same
             } else {
-                Enqueued::Inserted
+                EnqueueOutcome::Inserted
             }
         });
         assert_eq!(mixed, Ok(expected.to_vec()));
@@ -206,21 +211,21 @@ async fn jobs_taken_out_of_a_run_are_passed_over_and_the_rest_stays_in_line() {
         .map(String::as_str)
         .filter(|name| !name.ends_with('7'))
         .collect();
-    scene.amend_named(&out[..500], Action::Cancel).await;
+    scene.amend_named(&out[..500], AmendAction::Cancel).await;
     let left: Vec<&str> = all
         .iter()
         .map(String::as_str)
         .filter(|name| !out[..500].contains(name))
         .collect();
     assert_eq!(
-        scene.queue("q").await.counts.of(State::Ready),
+        scene.queue("q").await.counts.of(JobState::Ready),
         left.len() as u64
     );
     assert_eq!(
-        listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await),
+        listed(&scene.list(&filter(Some("q"), Some(JobState::Ready))).await),
         left
     );
-    scene.amend_named(&[out[0]], Action::Retry).await;
+    scene.amend_named(&[out[0]], AmendAction::Retry).await;
     let mut claimed = Vec::new();
     for max in [1, 40, 2, 100] {
         let runs = scene.claim("q", max).await;
@@ -229,5 +234,5 @@ async fn jobs_taken_out_of_a_run_are_passed_over_and_the_rest_stays_in_line() {
     let mut expected: Vec<&str> = left.clone();
     expected.push(out[0]);
     assert_eq!(claimed, expected);
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 0);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 0);
 }

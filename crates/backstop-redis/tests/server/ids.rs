@@ -1,9 +1,9 @@
 //! One id in several queues: it is unique within each of them only.
 
 use crate::place::Place;
-use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::port::Amended;
-use backstop_core::{Job, QueueName, State};
+use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
+use backstop_core::port::AmendResult;
+use backstop_core::{Job, JobState, QueueName};
 use backstop_testkit::given::{Scene, dead, filter, id, job, queue};
 use backstop_testkit::servers;
 
@@ -20,10 +20,10 @@ async fn all(scene: &Scene) -> Vec<Job> {
     scene.list(&filter(None, None)).await
 }
 
-fn refused(refusal: Refusal) -> Amended {
-    Amended {
+fn refused(refusal: AmendRefusal) -> AmendResult {
+    AmendResult {
         refused: vec![(id("same"), refusal)],
-        ..Amended::default()
+        ..AmendResult::default()
     }
 }
 
@@ -34,13 +34,13 @@ async fn an_id_that_several_queues_know_is_refused_and_nothing_changes() {
     let before = all(&scene).await;
     assert_eq!(before.len(), 2);
     for action in [
-        Action::Retry,
-        Action::Cancel,
-        Action::Delete,
-        Action::Move(queue("c")),
+        AmendAction::Retry,
+        AmendAction::Cancel,
+        AmendAction::Delete,
+        AmendAction::Move(queue("c")),
     ] {
         let amended = scene.amend_named(&["same"], action.clone()).await;
-        assert_eq!(amended, refused(Refusal::Ambiguous), "{action:?}");
+        assert_eq!(amended, refused(AmendRefusal::Ambiguous), "{action:?}");
         assert_eq!(all(&scene).await, before, "{action:?}");
     }
 }
@@ -51,7 +51,7 @@ async fn all_jobs_of_an_id_are_told_by_their_queues() {
     let scene = twice(&place).await;
     scene.insert([job("b", "other")]).await;
     let queues = async |scene: &Scene, name: &str| -> Vec<QueueName> {
-        let found = scene.store.namesakes(id(name), scene.now).await.unwrap();
+        let found = scene.store.locate(id(name), scene.now).await.unwrap();
         assert!(found.iter().all(|job| job.id == id(name)), "{found:?}");
         found.into_iter().map(|job| job.queue).collect()
     };
@@ -67,7 +67,7 @@ async fn with_its_queue_named_only_that_job_is_changed() {
     let amended = scene
         .amend(
             Selection::Within(queue("b"), vec![id("same")]),
-            Action::Retry,
+            AmendAction::Retry,
         )
         .await;
     assert_eq!(amended.applied, 1);
@@ -79,16 +79,19 @@ async fn with_its_queue_named_only_that_job_is_changed() {
     states.sort_by_key(|(queue, _)| queue.clone());
     assert_eq!(
         states,
-        [(queue("a"), State::Dead), (queue("b"), State::Ready)]
+        [(queue("a"), JobState::Dead), (queue("b"), JobState::Ready)]
     );
     scene
         .amend(
             Selection::Within(queue("b"), vec![id("same")]),
-            Action::Delete,
+            AmendAction::Delete,
         )
         .await;
     assert_eq!(
-        scene.amend_named(&["same"], Action::Delete).await.applied,
+        scene
+            .amend_named(&["same"], AmendAction::Delete)
+            .await
+            .applied,
         1,
         "one is left"
     );
@@ -102,10 +105,10 @@ async fn a_job_is_not_moved_onto_another_of_its_id() {
     let before = all(&scene).await;
     for selection in [
         Selection::Within(queue("a"), vec![id("same")]),
-        Selection::Matching(filter(Some("a"), Some(State::Dead))),
+        Selection::Matching(filter(Some("a"), Some(JobState::Dead))),
     ] {
-        let amended = scene.amend(selection, Action::Move(queue("b"))).await;
-        assert_eq!(amended, refused(Refusal::Twin(id("same"))));
+        let amended = scene.amend(selection, AmendAction::Move(queue("b"))).await;
+        assert_eq!(amended, refused(AmendRefusal::UniqueKeyHeld(id("same"))));
         assert_eq!(all(&scene).await, before, "both stay");
     }
 }

@@ -1,12 +1,13 @@
 //! Moves to another queue that are cut short, and those who find them.
 
 use crate::place::{Place, open};
-use backstop_core::amend::{Action, Refusal, Selection};
+use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Enqueued, Operator, Retention, Settled, Store,
+    AmendJobsRequest, AmendResult, EnqueueOutcome, OperatorStore, PruneRequest, SettleOutcome,
+    Store, StoreResult,
 };
-use backstop_core::verdict::Keep;
-use backstop_core::{Outcome, State};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobState, Outcome};
 use backstop_testkit::given::{DONE, Scene, dead, filter, id, job, listed, queue};
 use backstop_testkit::servers;
 use futures_util::future::join_all;
@@ -46,11 +47,16 @@ impl Cut {
     }
 }
 
-async fn amend(store: &dyn Store, scene: &Scene, name: &str, action: Action) -> Answer<Amended> {
+async fn amend(
+    store: &dyn Store,
+    scene: &Scene,
+    name: &str,
+    action: AmendAction,
+) -> StoreResult<AmendResult> {
     let selection = Selection::Ids(vec![id(name)]);
     store
         .amend(
-            Amendment {
+            AmendJobsRequest {
                 selection,
                 action,
                 only: None,
@@ -62,8 +68,8 @@ async fn amend(store: &dyn Store, scene: &Scene, name: &str, action: Action) -> 
         .await
 }
 
-fn to() -> Action {
-    Action::Move(queue("to"))
+fn to() -> AmendAction {
+    AmendAction::Move(queue("to"))
 }
 
 /// A store with a dead letter whose move was cut short.
@@ -74,8 +80,8 @@ async fn cut_short(cut: Cut) -> (Place<'static>, Scene) {
         .insert_and_end(job("from", "a").unique("k"), dead())
         .await;
     cut.set(&place);
-    let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
-    let amendment = Amendment {
+    let selection = Selection::Matching(filter(Some("from"), Some(JobState::Dead)));
+    let amendment = AmendJobsRequest {
         selection,
         action: to(),
         only: None,
@@ -85,7 +91,9 @@ async fn cut_short(cut: Cut) -> (Place<'static>, Scene) {
     let moved = place.store.amend(amendment, scene.now).await;
     assert!(moved.is_err(), "{cut:?}: {moved:?}");
     cut.lift(&place);
-    let dead = scene.list(&filter(Some("from"), Some(State::Dead))).await;
+    let dead = scene
+        .list(&filter(Some("from"), Some(JobState::Dead)))
+        .await;
     assert_eq!(listed(&dead), ["a"], "{cut:?}: it stays listed");
     (place, scene)
 }
@@ -100,28 +108,28 @@ async fn is_moved_once(scene: &mut Scene, what: &str) {
     let found = scene.job("a").await;
     assert_eq!(
         (found.queue, found.state, found.requeues),
-        (queue("to"), State::Ready, 1),
+        (queue("to"), JobState::Ready, 1),
         "{what}"
     );
     assert_eq!(
-        scene.queue("from").await.counts.of(State::Dead),
+        scene.queue("from").await.counts.of(JobState::Dead),
         0,
         "{what}"
     );
     assert_eq!(
         scene.enqueue([job("from", "a")]).await,
-        [Enqueued::Same],
+        [EnqueueOutcome::Same],
         "{what}"
     );
     assert_eq!(
         scene.enqueue([job("from", "b").unique("k")]).await,
-        [Enqueued::Inserted],
+        [EnqueueOutcome::Inserted],
         "{what}"
     );
     let run = scene.claim_one("to").await;
     assert_eq!(
         scene.settle(&run.lease, DONE).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "{what}"
     );
 }
@@ -139,8 +147,8 @@ async fn a_repair_finishes_a_move() {
 async fn a_keeper_finishes_a_move() {
     for cut in Cut::ALL {
         let (place, mut scene) = cut_short(cut).await;
-        let retention = Retention {
-            usual: None,
+        let retention = PruneRequest {
+            default: None,
             queues: Vec::new(),
             max: 10,
         };
@@ -166,12 +174,12 @@ async fn who_repeats_a_move_finishes_it() {
             .expect("it is answered for");
         assert_eq!(
             (again.applied, again.refused),
-            (0, vec![(id("a"), Refusal::Alive)]),
+            (0, vec![(id("a"), AmendRefusal::Alive)]),
             "{cut:?}"
         );
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
         let (_place, mut scene) = cut_short(cut).await;
-        let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
+        let selection = Selection::Matching(filter(Some("from"), Some(JobState::Dead)));
         assert_eq!(scene.amend(selection, to()).await.applied, 1, "{cut:?}");
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
     }
@@ -181,17 +189,17 @@ async fn who_repeats_a_move_finishes_it() {
 async fn another_amendment_finishes_a_move_first() {
     for cut in Cut::ALL {
         let (place, mut scene) = cut_short(cut).await;
-        let retried = amend(&*place.store, &scene, "a", Action::Retry)
+        let retried = amend(&*place.store, &scene, "a", AmendAction::Retry)
             .await
             .expect("it is answered for");
         assert_eq!(
             (retried.applied, retried.refused),
-            (0, vec![(id("a"), Refusal::Ready)]),
+            (0, vec![(id("a"), AmendRefusal::Ready)]),
             "{cut:?}"
         );
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
         let (place, scene) = cut_short(cut).await;
-        let deleted = amend(&*place.store, &scene, "a", Action::Delete)
+        let deleted = amend(&*place.store, &scene, "a", AmendAction::Delete)
             .await
             .expect("it is answered for");
         assert_eq!((deleted.applied, deleted.refused), (1, vec![]), "{cut:?}");
@@ -204,8 +212,10 @@ async fn what_was_moved_and_is_gone_by_now_does_not_come_back() {
     let (place, mut scene) = cut_short(Cut::AfterReceive).await;
     let run = scene.claim_one("to").await;
     assert_eq!(
-        scene.settle(&run.lease, Outcome::Done(Keep::Gone)).await,
-        Settled::Applied
+        scene
+            .settle(&run.lease, Outcome::Done(DoneRetention::Gone))
+            .await,
+        SettleOutcome::Applied
     );
     place.store.migrate().await.expect("it repairs");
     assert_eq!(
@@ -215,7 +225,7 @@ async fn what_was_moved_and_is_gone_by_now_does_not_come_back() {
     );
     assert_eq!(
         scene.enqueue([job("from", "a")]).await,
-        [Enqueued::Inserted],
+        [EnqueueOutcome::Inserted],
         "nobody knows it any more"
     );
 }
@@ -225,14 +235,19 @@ async fn what_is_not_taken_stays_and_can_be_moved_later() {
     let (place, mut scene) = cut_short(Cut::AfterMark).await;
     scene.insert([job("to", "twin").unique("k")]).await;
     place.store.migrate().await.expect("it repairs");
-    assert_eq!(scene.state("a").await, Some(State::Dead));
+    assert_eq!(scene.state("a").await, Some(JobState::Dead));
     let refused = amend(&*place.store, &scene, "a", to())
         .await
         .expect("it is answered for")
         .refused;
-    assert_eq!(refused, [(id("a"), Refusal::Twin(id("twin")))]);
+    assert_eq!(
+        refused,
+        [(id("a"), AmendRefusal::UniqueKeyHeld(id("twin")))]
+    );
     let run = scene.claim_one("to").await;
-    scene.settle(&run.lease, Outcome::Done(Keep::Gone)).await;
+    scene
+        .settle(&run.lease, Outcome::Done(DoneRetention::Gone))
+        .await;
     assert_eq!(
         amend(&*place.store, &scene, "a", to())
             .await
@@ -257,9 +272,9 @@ async fn movers_at_once_move_each_job_once() {
         let movers = (0..8).map(|mover| {
             let (store, scene) = (open(&url), scene.clone());
             async move {
-                let target = Action::Move(queue(if mover % 2 == 0 { "to" } else { "other" }));
-                let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
-                let amendment = Amendment {
+                let target = AmendAction::Move(queue(if mover % 2 == 0 { "to" } else { "other" }));
+                let selection = Selection::Matching(filter(Some("from"), Some(JobState::Dead)));
+                let amendment = AmendJobsRequest {
                     selection,
                     action: target,
                     only: None,
@@ -276,10 +291,10 @@ async fn movers_at_once_move_each_job_once() {
         let applied: usize = join_all(movers).await.into_iter().sum();
         assert!(applied >= 40, "{applied}");
         assert_eq!(
-            scene.list(&filter(None, Some(State::Ready))).await.len(),
+            scene.list(&filter(None, Some(JobState::Ready))).await.len(),
             40
         );
-        assert_eq!(scene.queue("from").await.counts.of(State::Dead), 0);
+        assert_eq!(scene.queue("from").await.counts.of(JobState::Dead), 0);
         assert_eq!(scene.list(&filter(None, None)).await.len(), 40);
     }
 }
@@ -295,24 +310,27 @@ async fn a_job_may_go_and_come_back() {
         ("third", "from"),
         ("from", "third"),
     ] {
-        let moved = amend(&*place.store, &scene, "a", Action::Move(queue(there)))
+        let moved = amend(&*place.store, &scene, "a", AmendAction::Move(queue(there)))
             .await
             .expect("it moves");
         assert_eq!(moved.applied, 1, "to {there}");
         assert_eq!(
             scene.enqueue([job(back, "a")]).await,
-            [Enqueued::Same],
+            [EnqueueOutcome::Same],
             "{back} knows where it went"
         );
         let run = scene.claim_one(there).await;
-        assert_eq!(scene.settle(&run.lease, dead()).await, Settled::Applied);
+        assert_eq!(
+            scene.settle(&run.lease, dead()).await,
+            SettleOutcome::Applied
+        );
     }
-    amend(&*place.store, &scene, "a", Action::Delete)
+    amend(&*place.store, &scene, "a", AmendAction::Delete)
         .await
         .expect("it is deleted");
     assert_eq!(
         scene.enqueue([job("third", "a")]).await,
-        [Enqueued::Inserted],
+        [EnqueueOutcome::Inserted],
         "it is known nowhere any more"
     );
 }
@@ -330,8 +348,8 @@ async fn what_moves_leave_behind_is_forgotten_in_time() {
         1
     );
     let prune = async || {
-        let retention = Retention {
-            usual: None,
+        let retention = PruneRequest {
+            default: None,
             queues: Vec::new(),
             max: 10,
         };
@@ -357,7 +375,7 @@ async fn what_moves_leave_behind_is_forgotten_in_time() {
         .server
         .cli(&["eval", script, "1", &place.key("to", "received")]);
     assert_eq!(prune().await, ["1", "0"]);
-    amend(&*place.store, &scene, "a", Action::Delete)
+    amend(&*place.store, &scene, "a", AmendAction::Delete)
         .await
         .expect("it is deleted");
     assert_eq!(prune().await, ["0", "0"]);

@@ -2,8 +2,10 @@
 
 use crate::place::{Place, open};
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Hints, Operator, Settled, Store, StoreError};
-use backstop_core::{Span, State};
+use backstop_core::port::{
+    HintSubscription, JobStore, OperatorStore, SettleOutcome, Store, StoreError,
+};
+use backstop_core::{JobState, Span};
 use backstop_testkit::given::{DONE, START, job, names};
 use backstop_testkit::servers::redis::{Append, Settings};
 use backstop_testkit::servers::{Mode, Proxy, Redis, redis};
@@ -29,9 +31,12 @@ async fn what_was_acknowledged_survives_the_death_of_a_server_that_always_writes
     server.kill();
     server.restart();
     let counts = scene.queue("q").await.counts;
-    let seen = [State::Ready, State::Running, State::Done].map(|state| counts.of(state));
+    let seen = [JobState::Ready, JobState::Running, JobState::Done].map(|state| counts.of(state));
     assert_eq!(seen, [400, 50, 50]);
-    assert_eq!(scene.settle(&runs[50].lease, DONE).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&runs[50].lease, DONE).await,
+        SettleOutcome::Applied
+    );
     assert_eq!(names(&scene.claim("q", 1_000).await), all[100..]);
 }
 
@@ -93,7 +98,7 @@ async fn who_went_deaf_finds_out_and_hears_again() {
     let prefix = url.split_once("prefix=").expect("a prefix").1;
     let listener = open(&url);
     let mut ears = listener.watch();
-    let hears = async |ears: &mut Box<dyn Hints>, what: &str| {
+    let hears = async |ears: &mut Box<dyn HintSubscription>, what: &str| {
         let heard = tokio::time::timeout(Duration::from_mins(1), ears.next()).await;
         assert!(heard.is_ok(), "not heard: {what}");
     };
@@ -174,7 +179,11 @@ async fn answers_lost_on_the_way_change_nothing() {
         let settled = scene
             .settle_all(runs.iter().map(|run| (&run.lease, DONE)))
             .await;
-        assert!(settled.iter().all(|settled| *settled == Settled::Applied));
+        assert!(
+            settled
+                .iter()
+                .all(|settled| *settled == SettleOutcome::Applied)
+        );
         scene.pass(Span::secs(1));
     }
     assert_eq!(done, 800, "each job ran once");

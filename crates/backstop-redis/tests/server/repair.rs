@@ -2,8 +2,8 @@
 
 use crate::place::{Place, open};
 use backstop_core::amend::Filter;
-use backstop_core::port::{Grade, Store};
-use backstop_core::{Priority, Span, State};
+use backstop_core::port::{FindingSeverity, Store};
+use backstop_core::{JobState, Priority, Span};
 use backstop_testkit::given::{DONE, Scene, at, dead, filter, job, listed, names, retry_at};
 use backstop_testkit::servers;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ async fn furnish(scene: &mut Scene) {
         .insert([job("q", "cancelled").priority(Priority::Low)])
         .await;
     scene
-        .amend_named(&["cancelled"], backstop_core::amend::Action::Cancel)
+        .amend_named(&["cancelled"], backstop_core::amend::AmendAction::Cancel)
         .await;
     scene.insert([job("q", "running").unique("k")]).await;
     scene.claim_one("q").await;
@@ -52,7 +52,7 @@ async fn agrees(place: &Place<'_>) -> bool {
         .findings
         .last()
         .expect("the drift is looked at last");
-    finding.grade == Grade::Good
+    finding.severity == FindingSeverity::Good
 }
 
 #[tokio::test]
@@ -89,11 +89,11 @@ async fn every_part_of_a_queue_is_rebuilt_from_its_records() {
         );
         assert_eq!(shown.len(), ALL.len() + 1, "{part}: {shown:?}");
         for state in [
-            State::Scheduled,
-            State::Retrying,
-            State::Done,
-            State::Dead,
-            State::Cancelled,
+            JobState::Scheduled,
+            JobState::Retrying,
+            JobState::Done,
+            JobState::Dead,
+            JobState::Cancelled,
         ] {
             let jobs = scene.list(&filter(Some("q"), Some(state))).await;
             assert_eq!(listed(&jobs), [state.as_str()], "{part}");
@@ -153,8 +153,8 @@ async fn a_job_whose_payload_is_lost_is_shown_and_runs_with_none() {
     place.delete("q", "payloads");
     let examination = place.store.examine().await.expect("it is examined");
     assert_eq!(
-        examination.findings.last().map(|finding| finding.grade),
-        Some(Grade::Bad)
+        examination.findings.last().map(|finding| finding.severity),
+        Some(FindingSeverity::Bad)
     );
     assert!(scene.job("a").await.payload.is_empty());
     place.store.migrate().await.expect("it repairs");
@@ -173,7 +173,7 @@ async fn a_unique_key_is_held_again_by_its_job() {
     let answers = scene.enqueue([job("q", "b").unique("k")]).await;
     assert_eq!(
         answers,
-        [backstop_core::port::Enqueued::Duplicate(
+        [backstop_core::port::EnqueueOutcome::Duplicate(
             backstop_testkit::given::id("a")
         )]
     );
@@ -223,9 +223,9 @@ async fn a_repair_keeps_the_beginning_of_a_claim() {
         let job = scene.job("a").await;
         // A claim whose end is lost is closed, and its job is ready.
         let expected = if part == "terms" {
-            (State::Ready, None)
+            (JobState::Ready, None)
         } else {
-            (State::Running, Some(at(4)))
+            (JobState::Running, Some(at(4)))
         };
         assert_eq!((job.state, job.started_at()), expected, "{part}");
     }

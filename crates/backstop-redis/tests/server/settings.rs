@@ -4,8 +4,10 @@ use crate::place::{Place, open};
 use crate::user;
 use backstop_core::Outcome;
 use backstop_core::amend::Filter;
-use backstop_core::port::{Backlog, Examination, Grade, Settled, Store, StoreError};
-use backstop_core::verdict::{Keep, Settlement};
+use backstop_core::port::{
+    ExaminationReport, FindingSeverity, JobStore, SettleOutcome, Store, StoreError,
+};
+use backstop_core::verdict::{DoneRetention, Settlement};
 use backstop_testkit::given::{DONE, START, Scene, job};
 use backstop_testkit::servers::redis::{Append, Settings};
 use backstop_testkit::servers::{self, Redis};
@@ -94,7 +96,7 @@ async fn a_store_of_a_pre_release_is_refused_and_left_as_it_is() {
         );
         assert_eq!(servers::redis().cli(&["get", &key]).trim(), version);
         let examination = open(&url).examine().await.expect("it is examined");
-        graded(&examination, Grade::Bad, "pre-release");
+        graded(&examination, FindingSeverity::Bad, "pre-release");
     }
 }
 
@@ -122,11 +124,11 @@ async fn a_wrong_password_may_be_right_later_and_is_not_repeated() {
     at(":right@").migrate().await.expect("it is the password");
 }
 
-fn graded(examination: &Examination, grade: Grade, what: &str) {
+fn graded(examination: &ExaminationReport, grade: FindingSeverity, what: &str) {
     let found = examination
         .findings
         .iter()
-        .any(|finding| finding.grade == grade && finding.what.contains(what));
+        .any(|finding| finding.severity == grade && finding.what.contains(what));
     assert!(found, "no {grade:?} {what}: {examination:#?}");
 }
 
@@ -135,19 +137,19 @@ async fn what_a_crash_may_lose_is_said_in_words() {
     for (append, grade, what, promise) in [
         (
             Append::Off,
-            Grade::Bad,
+            FindingSeverity::Bad,
             "appendonly = no",
             "may lose everything",
         ),
         (
             Append::EverySecond,
-            Grade::Warning,
+            FindingSeverity::Warning,
             "appendfsync = everysec",
             "two seconds",
         ),
         (
             Append::Always,
-            Grade::Good,
+            FindingSeverity::Good,
             "appendfsync = always",
             "survives a crash",
         ),
@@ -156,8 +158,12 @@ async fn what_a_crash_may_lose_is_said_in_words() {
         let place = Place::on(&server).await;
         let examination = place.store.examine().await.expect("it is examined");
         graded(&examination, grade, what);
-        graded(&examination, Grade::Good, "maxmemory-policy = noeviction");
-        graded(&examination, Grade::Good, "store version 1");
+        graded(
+            &examination,
+            FindingSeverity::Good,
+            "maxmemory-policy = noeviction",
+        );
+        graded(&examination, FindingSeverity::Good, "store version 1");
         assert!(
             examination.promise.contains(promise),
             "{}",
@@ -186,7 +192,11 @@ async fn a_user_without_rights_beyond_its_keys_is_enough() {
         .await
         .expect("it may");
     let examination = store.examine().await.expect("it may");
-    graded(&examination, Grade::Warning, "appendfsync is unknown");
+    graded(
+        &examination,
+        FindingSeverity::Warning,
+        "appendfsync is unknown",
+    );
     assert!(
         examination.promise.contains("does not tell"),
         "{}",
@@ -221,11 +231,11 @@ async fn a_queue_that_refuses_takes_no_answer_of_another_with_it() {
     );
     rights("~shop:{mine}:*");
     // Refused, or answered twice, the end of a job of which nothing is kept would be stale.
-    let gone = Outcome::Done(Keep::Gone);
+    let gone = Outcome::Done(DoneRetention::Gone);
     let said = scene
         .settle_all([(&b.lease, gone.clone()), (&a.lease, gone.clone())])
         .await;
-    assert_eq!(said, [Settled::Unanswered, Settled::Applied]);
+    assert_eq!(said, [SettleOutcome::Unanswered, SettleOutcome::Applied]);
     let alone = vec![Settlement {
         lease: b.lease.clone(),
         outcome: gone.clone(),
@@ -236,7 +246,7 @@ async fn a_queue_that_refuses_takes_no_answer_of_another_with_it() {
         "{refused:?}"
     );
     rights("~shop:*");
-    assert_eq!(scene.settle(&b.lease, gone).await, Settled::Applied);
+    assert_eq!(scene.settle(&b.lease, gone).await, SettleOutcome::Applied);
 }
 
 /// All that it needs to do is tried by the contract.
@@ -248,7 +258,7 @@ async fn the_user_of_the_stores_page_may_be_told_the_settings_and_do_nothing_dan
     store.migrate().await.expect("it may");
     graded(
         &store.examine().await.expect("it may"),
-        Grade::Good,
+        FindingSeverity::Good,
         "appendfsync = always",
     );
     let as_user = [
@@ -309,7 +319,7 @@ async fn a_full_server_takes_no_jobs_but_lets_claimed_ones_be_kept_and_ended() {
     );
     assert_eq!(
         scene.settle(&leases[0], DONE).await,
-        backstop_core::port::Settled::Applied
+        backstop_core::port::SettleOutcome::Applied
     );
     let refused = place.store.enqueue(vec![job("q", "c").into()], START).await;
     assert!(

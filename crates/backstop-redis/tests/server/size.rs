@@ -1,10 +1,10 @@
 //! Work stays bounded, whatever there is in a queue.
 
 use crate::place::Place;
-use backstop_core::amend::{Action, Selection};
+use backstop_core::amend::{AmendAction, Selection};
 use backstop_core::limits::{ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
-use backstop_core::port::{PageQuery, Retention, Shelf};
-use backstop_core::{Span, State};
+use backstop_core::port::{ListJobsRequest, PruneRequest, Retention};
+use backstop_core::{JobState, Span};
 use backstop_testkit::given::{DONE, at, filter, job};
 use backstop_testkit::servers::Redis;
 use backstop_testkit::servers::redis::{Append, Settings};
@@ -50,21 +50,23 @@ async fn no_script_keeps_the_server_for_long_with_100000_jobs_of_every_kind() {
     assert_eq!(
         scene
             .store
-            .jobs(PageQuery::default(), scene.now)
+            .jobs(ListJobsRequest::default(), scene.now)
             .await
             .expect("a page")
             .jobs
             .len(),
         1
     );
-    let ready = Selection::Matching(filter(Some("q"), Some(State::Ready)));
-    scene.amend_in_steps(ready, Action::Cancel, 1_000).await;
-    let shelf = Shelf {
+    let ready = Selection::Matching(filter(Some("q"), Some(JobState::Ready)));
+    scene
+        .amend_in_steps(ready, AmendAction::Cancel, 1_000)
+        .await;
+    let shelf = Retention {
         cancelled_for: Span::ZERO,
-        ..Shelf::default()
+        ..Retention::default()
     };
-    let retention = Retention {
-        usual: Some(shelf),
+    let retention = PruneRequest {
+        default: Some(shelf),
         queues: Vec::new(),
         max: 2_000,
     };

@@ -3,10 +3,11 @@
 use crate::place::Place;
 use backstop_core::limits::{KEY_RECORDS_MAX, OFFER_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX};
 use backstop_core::port::{
-    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, StoreError, StreamStatus,
-    Streams, Take, Taken, Then, Wanted, WhichKeys,
+    AdvanceOutcome, FindingSeverity, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection,
+    ListKeysRequest, OfferOutcome, Store, StoreError, StreamStatus, StreamStore, TakeRequest,
+    TakeResult,
 };
-use backstop_core::stream::{Change, Count, Counts, Record};
+use backstop_core::stream::{KeyChange, Record, StreamCounter, StreamCounts};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
 use backstop_testkit::given::{LEASE, START};
 use backstop_testkit::servers::redis::{Append, Settings};
@@ -24,7 +25,7 @@ fn key(text: &str) -> StreamKey {
 }
 
 fn record(key: &str, position: i64) -> Record {
-    let payload = Payload::stored(format!("\"{key}/{position}\"").into_bytes());
+    let payload = Payload::from_stored(format!("\"{key}/{position}\"").into_bytes());
     Record {
         key: self::key(key),
         position,
@@ -40,12 +41,12 @@ async fn hold(store: &dyn Store, records: Vec<Record>) {
         .offer(stream(), records, START)
         .await
         .expect("the store answers");
-    assert_eq!(answers, vec![Offered::Held; count]);
+    assert_eq!(answers, vec![OfferOutcome::Held; count]);
 }
 
-fn take_of(number: u64, wanted: Wanted, now: Time) -> Take {
+fn take_of(number: u64, wanted: KeySelection, now: Time) -> TakeRequest {
     let (number, worker) = (LeaseNumber::draw(number), WorkerName::new("worker"));
-    Take {
+    TakeRequest {
         stream: stream(),
         number,
         worker,
@@ -54,14 +55,14 @@ fn take_of(number: u64, wanted: Wanted, now: Time) -> Take {
     }
 }
 
-async fn take(store: &dyn Store, number: u64, wanted: Wanted) -> Taken {
+async fn take(store: &dyn Store, number: u64, wanted: KeySelection) -> TakeResult {
     store
         .take(take_of(number, wanted, START), START)
         .await
         .expect("the store answers")
 }
 
-fn names(taken: &Taken) -> Vec<&str> {
+fn names(taken: &TakeResult) -> Vec<&str> {
     let mut names: Vec<&str> = taken
         .keys
         .iter()
@@ -72,10 +73,10 @@ fn names(taken: &Taken) -> Vec<&str> {
 }
 
 /// The first turn of a lease.
-fn advance_of(number: u64, key: &StreamKey, then: Then) -> Advance {
-    let mut counts = Counts::default();
-    counts[Count::Handled] = 1;
-    Advance {
+fn advance_of(number: u64, key: &StreamKey, then: KeyLeaseAction) -> KeyAdvance {
+    let mut counts = StreamCounts::default();
+    counts[StreamCounter::Handled] = 1;
+    KeyAdvance {
         lease: KeyLease {
             stream: stream(),
             key: key.clone(),
@@ -83,20 +84,20 @@ fn advance_of(number: u64, key: &StreamKey, then: Then) -> Advance {
         },
         turn: 1,
         seen: 0,
-        change: Change {
+        change: KeyChange {
             watermark: Some(60),
             counts,
-            ..Change::default()
+            ..KeyChange::default()
         },
-        then,
+        lease_action: then,
     }
 }
 
 async fn release(store: &dyn Store, number: u64, name: &str, due: Option<Time>) {
-    let advance = advance_of(number, &key(name), Then::Release(due));
+    let advance = advance_of(number, &key(name), KeyLeaseAction::Release(due));
     assert_eq!(
         store.advance(vec![advance], START).await,
-        Ok(vec![Advanced::Applied])
+        Ok(vec![AdvanceOutcome::Applied])
     );
 }
 
@@ -119,14 +120,14 @@ async fn agrees(place: &Place<'_>) -> bool {
     examination
         .findings
         .iter()
-        .all(|finding| finding.grade != Grade::Bad || !finding.what.contains("stream"))
+        .all(|finding| finding.severity != FindingSeverity::Bad || !finding.what.contains("stream"))
 }
 
 /// Five keys: one that nobody has, one that waits, one that somebody has because it was due, one
 /// whose records nobody waits for, and one without records.
 async fn furnish(store: &dyn Store) {
     hold(store, vec![record("due", 1)]).await;
-    let taken = take(store, 1, Wanted::Due(9)).await;
+    let taken = take(store, 1, KeySelection::Due(9)).await;
     assert_eq!(names(&taken), ["due"]);
     hold(
         store,
@@ -139,7 +140,7 @@ async fn furnish(store: &dyn Store) {
     take(
         store,
         2,
-        Wanted::Keys(["waits", "halted", "none"].map(key).to_vec()),
+        KeySelection::Keys(["waits", "halted", "none"].map(key).to_vec()),
     )
     .await;
     for (name, due) in [
@@ -147,29 +148,29 @@ async fn furnish(store: &dyn Store) {
         ("halted", None),
         ("none", None),
     ] {
-        let mut advance = advance_of(2, &key(name), Then::Release(due));
+        let mut advance = advance_of(2, &key(name), KeyLeaseAction::Release(due));
         advance.seen = 1;
         assert_eq!(
             store.advance(vec![advance], START).await,
-            Ok(vec![Advanced::Applied])
+            Ok(vec![AdvanceOutcome::Applied])
         );
     }
 }
 
 /// All that is to be seen of the furnished stream.
 async fn seen(store: &dyn Store) -> String {
-    let query = KeyQuery {
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 100,
     };
     let all = store
         .stream_keys(query.clone(), START)
         .await
         .expect("keys are listed");
-    let query = KeyQuery {
-        which: WhichKeys::Holding,
+    let query = ListKeysRequest {
+        filter: KeyFilter::Holding,
         ..query
     };
     let holding = store
@@ -185,7 +186,7 @@ async fn seen(store: &dyn Store) -> String {
                 .expect("a key"),
         );
     }
-    let again = take(store, 1, Wanted::Due(9)).await;
+    let again = take(store, 1, KeySelection::Due(9)).await;
     format!(
         "{:#?}",
         (
@@ -260,7 +261,7 @@ async fn records_whose_key_is_lost_are_due_and_those_whose_payload_is_lost_are_h
         .after(Span::hours(1));
     let taken = place
         .store
-        .take(take_of(1, Wanted::Due(9), now), now)
+        .take(take_of(1, KeySelection::Due(9), now), now)
         .await
         .expect("the store answers");
     assert_eq!((names(&taken), taken.keys[0].count), (vec!["a"], 2));
@@ -307,14 +308,14 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
         let store = &*place.store;
         hold(store, vec![record("bad", 1), record("good", 1)]).await;
         spoil(&place, "bad", garbage);
-        let both = Wanted::Keys(vec![key("bad"), key("good")]);
+        let both = KeySelection::Keys(vec![key("bad"), key("good")]);
         assert_eq!(
             names(&take(store, 1, both.clone()).await),
             ["good"],
             "{garbage}"
         );
         release(store, 1, "good", None).await;
-        let due = take(store, 2, Wanted::Due(9)).await;
+        let due = take(store, 2, KeySelection::Due(9)).await;
         assert_eq!(
             (names(&due), due.next_due),
             (vec!["good"], Some(START.after(LEASE))),
@@ -323,14 +324,18 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
         let offered = store
             .offer(stream(), vec![record("bad", 2), record("good", 2)], START)
             .await;
-        assert_eq!(offered, Ok(vec![Offered::Full, Offered::Held]), "{garbage}");
+        assert_eq!(
+            offered,
+            Ok(vec![OfferOutcome::Full, OfferOutcome::Held]),
+            "{garbage}"
+        );
         let looked = store.stream_key(stream(), key("bad")).await;
         assert!(
             matches!(looked, Err(StoreError::Corrupt { .. })),
             "{looked:?}"
         );
         assert_eq!(seen_names(store).await, ["bad", "good"], "{garbage}");
-        let seized = take(store, 3, Wanted::Seized(vec![key("bad")])).await;
+        let seized = take(store, 3, KeySelection::Seized(vec![key("bad")])).await;
         let positions: Vec<i64> = seized.keys[0]
             .records
             .iter()
@@ -341,11 +346,11 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
             (vec![1], None),
             "{garbage}"
         );
-        let mut clear = advance_of(3, &key("bad"), Then::Clear);
+        let mut clear = advance_of(3, &key("bad"), KeyLeaseAction::Clear);
         clear.change.watermark = None;
         assert_eq!(
             store.advance(vec![clear], START).await,
-            Ok(vec![Advanced::Applied])
+            Ok(vec![AdvanceOutcome::Applied])
         );
         assert_eq!(seen_names(store).await, ["good"], "{garbage}");
         place.store.migrate().await.expect("it repairs");
@@ -354,10 +359,10 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
 }
 
 async fn seen_names(store: &dyn Store) -> Vec<String> {
-    let query = KeyQuery {
+    let query = ListKeysRequest {
         stream: stream(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 9,
     };
     let keys = store
@@ -374,22 +379,22 @@ async fn a_repeated_take_gives_back_what_other_shards_have_free_by_then() {
     let place = Place::on(servers::redis()).await;
     let store = &*place.store;
     let all: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
-    let wanted = || Wanted::Keys(all.iter().map(|name| key(name)).collect());
+    let wanted = || KeySelection::Keys(all.iter().map(|name| key(name)).collect());
     hold(store, all.iter().map(|name| record(name, 1)).collect()).await;
     take(
         store,
         1,
-        Wanted::Keys(all[1..].iter().map(|name| key(name)).collect()),
+        KeySelection::Keys(all[1..].iter().map(|name| key(name)).collect()),
     )
     .await;
     assert_eq!(names(&take(store, 2, wanted()).await), ["key-0"]);
     let wake = START.after(Span::hours(1));
     for name in &all[1..] {
-        let mut advance = advance_of(1, &key(name), Then::Release(Some(wake)));
+        let mut advance = advance_of(1, &key(name), KeyLeaseAction::Release(Some(wake)));
         advance.seen = 1;
         assert_eq!(
             store.advance(vec![advance], START).await,
-            Ok(vec![Advanced::Applied])
+            Ok(vec![AdvanceOutcome::Applied])
         );
     }
     assert_eq!(
@@ -397,7 +402,7 @@ async fn a_repeated_take_gives_back_what_other_shards_have_free_by_then() {
         ["key-0"],
         "and no others"
     );
-    let due = take(store, 3, Wanted::Due(9)).await;
+    let due = take(store, 3, KeySelection::Due(9)).await;
     assert_eq!(
         (due.keys.len(), due.next_due),
         (0, Some(START.after(LEASE)))
@@ -408,9 +413,12 @@ async fn a_repeated_take_gives_back_what_other_shards_have_free_by_then() {
         "nobody has the others"
     );
     let repeated = store
-        .advance(vec![advance_of(1, &key("key-1"), Then::Clear)], START)
+        .advance(
+            vec![advance_of(1, &key("key-1"), KeyLeaseAction::Clear)],
+            START,
+        )
         .await;
-    assert_eq!(repeated, Ok(vec![Advanced::Stale]));
+    assert_eq!(repeated, Ok(vec![AdvanceOutcome::Stale]));
 }
 
 #[tokio::test]
@@ -424,7 +432,7 @@ async fn large_records_are_handed_out_over_several_takes() {
     let store = &*place.store;
     let all: Vec<StreamKey> = (0..LARGE).map(|n| key(&format!("key-{n}"))).collect();
     for name in &all {
-        let payload = Payload::stored(vec![b'1'; 1 << 20]);
+        let payload = Payload::from_stored(vec![b'1'; 1 << 20]);
         hold(
             store,
             vec![Record {
@@ -434,14 +442,17 @@ async fn large_records_are_handed_out_over_several_takes() {
         )
         .await;
     }
-    let first = take(store, 1, Wanted::Keys(all.clone())).await.keys.len();
+    let first = take(store, 1, KeySelection::Keys(all.clone()))
+        .await
+        .keys
+        .len();
     assert!(
         (TAKE_BYTES_MAX >> 20..LARGE).contains(&first),
         "{first} at once"
     );
-    let second = take(store, 2, Wanted::Due(LARGE)).await;
+    let second = take(store, 2, KeySelection::Due(LARGE)).await;
     assert_eq!(second.keys.len(), LARGE - first);
-    assert_eq!(take(store, 3, Wanted::Keys(all)).await.keys.len(), 0);
+    assert_eq!(take(store, 3, KeySelection::Keys(all)).await.keys.len(), 0);
 }
 
 #[tokio::test]
@@ -457,7 +468,7 @@ async fn no_script_keeps_the_server_for_long_with_100000_keys() {
     server.cli(&["config", "set", "slowlog-log-slower-than", "500000"]);
     for (number, batch) in (0..).zip(all.chunks(STREAM_KEYS_MAX)) {
         assert_eq!(
-            take(store, number, Wanted::Keys(batch.to_vec()))
+            take(store, number, KeySelection::Keys(batch.to_vec()))
                 .await
                 .keys
                 .len(),
@@ -465,14 +476,21 @@ async fn no_script_keeps_the_server_for_long_with_100000_keys() {
         );
         let advances = batch
             .iter()
-            .map(|key| advance_of(number, key, Then::Release(Some(START))));
+            .map(|key| advance_of(number, key, KeyLeaseAction::Release(Some(START))));
         let answers = store
             .advance(advances.collect(), START)
             .await
             .expect("the store answers");
-        assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == AdvanceOutcome::Applied)
+        );
     }
-    assert_eq!(take(store, 100, Wanted::Due(1_000)).await.keys.len(), 1_000);
+    assert_eq!(
+        take(store, 100, KeySelection::Due(1_000)).await.keys.len(),
+        1_000
+    );
     let positions: Vec<i64> = (0..KEY_RECORDS_MAX.cast_signed()).collect();
     for batch in positions.chunks(OFFER_MAX) {
         hold(
@@ -485,16 +503,16 @@ async fn no_script_keeps_the_server_for_long_with_100000_keys() {
         .await;
     }
     assert_eq!(
-        take(store, 101, Wanted::Keys(vec![key("full")]))
+        take(store, 101, KeySelection::Keys(vec![key("full")]))
             .await
             .keys
             .len(),
         1
     );
-    let clear = advance_of(101, &key("full"), Then::Clear);
+    let clear = advance_of(101, &key("full"), KeyLeaseAction::Clear);
     assert_eq!(
         store.advance(vec![clear], START).await,
-        Ok(vec![Advanced::Applied])
+        Ok(vec![AdvanceOutcome::Applied])
     );
     let status = status(store).await;
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Encrypted connections, and whom they trust.
 
 use crate::place::open;
-use backstop_core::port::{Backlog, Store, StoreError};
+use backstop_core::port::{JobStore, Store, StoreError};
 use backstop_testkit::given::{START, job};
 use backstop_testkit::servers::Redis;
 use backstop_testkit::servers::redis::{Append, Settings};

@@ -1,7 +1,7 @@
 //! Who asks, and what they may ask for. Every request that reaches a route carries a [`Caller`]
 //! among its extensions.
 
-use super::reach::Reach;
+use super::queue_scope::QueueScope;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -45,24 +45,24 @@ impl fmt::Display for Scope {
 /// Text that is no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a scope; scopes are push, work, read and admin")]
-pub struct NotAScope(String);
+pub struct InvalidScope(String);
 
 impl FromStr for Scope {
-    type Err = NotAScope;
+    type Err = InvalidScope;
 
-    fn from_str(text: &str) -> Result<Self, NotAScope> {
+    fn from_str(text: &str) -> Result<Self, InvalidScope> {
         Self::ALL
             .into_iter()
             .find(|scope| scope.as_str() == text)
-            .ok_or_else(|| NotAScope(text.to_owned()))
+            .ok_or_else(|| InvalidScope(text.to_owned()))
     }
 }
 
 /// Several rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Scopes(u8);
+pub struct ScopeSet(u8);
 
-impl Scopes {
+impl ScopeSet {
     /// Every right there is.
     pub const ALL: Self = Self(1 << Scope::Admin as u8);
 
@@ -72,7 +72,7 @@ impl Scopes {
     }
 }
 
-impl FromIterator<Scope> for Scopes {
+impl FromIterator<Scope> for ScopeSet {
     fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
         Self(
             scopes
@@ -88,31 +88,34 @@ pub struct Caller {
     name: Arc<str>,
     /// Tells it apart from other callers, also from one of the same name.
     key: Arc<str>,
-    scopes: Scopes,
-    reach: Reach,
+    scopes: ScopeSet,
+    queue_scope: QueueScope,
 }
 
 impl Caller {
     /// Somebody with these rights everywhere.
-    pub fn new(name: &str, scopes: Scopes) -> Self {
+    pub fn new(name: &str, scopes: ScopeSet) -> Self {
         let name: Arc<str> = name.into();
         Self {
             key: Arc::clone(&name),
             name,
             scopes,
-            reach: Reach::Everywhere,
+            queue_scope: QueueScope::AllQueues,
         }
     }
 
     /// With these rights so far only.
     #[must_use]
-    pub fn within(self, reach: Reach) -> Self {
-        Self { reach, ..self }
+    pub fn with_queue_scope(self, queue_scope: QueueScope) -> Self {
+        Self {
+            queue_scope,
+            ..self
+        }
     }
 
     /// Told apart from other callers by `key`.
     #[must_use]
-    pub(super) fn known_by(self, key: &str) -> Self {
+    pub(super) fn with_key(self, key: &str) -> Self {
         Self {
             key: key.into(),
             ..self
@@ -135,7 +138,7 @@ impl Caller {
     }
 
     /// How far their rights go.
-    pub const fn reach(&self) -> &Reach {
-        &self.reach
+    pub const fn queue_scope(&self) -> &QueueScope {
+        &self.queue_scope
     }
 }

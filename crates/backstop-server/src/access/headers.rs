@@ -8,11 +8,11 @@ use axum::http::header::{
 use axum::response::Response;
 
 /// Nothing but our own files, no script or style in a page, no frame around it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
 connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-const ALWAYS: [(HeaderName, &str); 6] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
+const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
+    (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
     (X_FRAME_OPTIONS, "DENY"),
@@ -28,9 +28,9 @@ const ALWAYS: [(HeaderName, &str); 6] = [
 
 /// The answer with all of it. What may be kept by a browser says so itself; all else is not kept
 /// anywhere.
-pub(crate) async fn fortify(mut response: Response) -> Response {
+pub(crate) async fn add_security_headers(mut response: Response) -> Response {
     let headers: &mut HeaderMap = response.headers_mut();
-    for (name, value) in ALWAYS {
+    for (name, value) in SECURITY_HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers

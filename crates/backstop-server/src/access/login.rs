@@ -1,12 +1,12 @@
 //! In and out of the dashboard: a token is pasted once, and a cookie stands for it from then on.
 
 use super::caller::Scope;
-use super::guard::{Peer, address, failed, silent};
-use super::refusal::{Refusal, see_other};
-use super::remembered::Unknown;
+use super::guard::{ConnectionPeer, client_address, record_failure, store_unavailable};
+use super::refusal::{RequestRefusal, see_other};
 use super::sessions;
+use super::token_cache::UnknownTokenRule;
 use crate::App;
-use crate::pages::{unfit, waiting};
+use crate::pages::{login_wait_page, unfit_token_page};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use axum::http::request::Parts;
@@ -14,7 +14,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Form, Router};
-use backstop::config::{ServerConfig, Transport};
+use backstop::config::{ServerConfig, ServerTransport};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 
@@ -36,33 +36,33 @@ const NEXT_BYTES_MAX: usize = 2_048;
 /// | a proxy, and all `origins` are http | plain, unless said | plain, for TLS where the proxy says so |
 /// | a proxy, otherwise | TLS, unless said | for TLS, plain where somebody says so: a proxy is there to have it |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Spoken {
+enum BrowserTransport {
     Tls,
     Plain,
-    TlsUnlessSaid,
-    PlainUnlessSaid,
+    TlsByDefault,
+    PlainByDefault,
 }
 
-impl Spoken {
+impl BrowserTransport {
     fn of(server: &ServerConfig) -> Self {
         let is_https = |origin: &String| origin.starts_with("https://");
         match &server.transport {
-            Transport::Tls(_) => Self::Tls,
+            ServerTransport::Tls(_) => Self::Tls,
             _ if !server.is_behind_proxy() => Self::Plain,
-            _ if server.origins.is_empty() => Self::TlsUnlessSaid,
+            _ if server.origins.is_empty() => Self::TlsByDefault,
             _ if server.origins.iter().all(is_https) => Self::Tls,
-            _ if !server.origins.iter().any(is_https) => Self::PlainUnlessSaid,
-            _ => Self::TlsUnlessSaid,
+            _ if !server.origins.iter().any(is_https) => Self::PlainByDefault,
+            _ => Self::TlsByDefault,
         }
     }
 
     /// The cookies that count. Where only TLS is spoken that is the one that no other host can have
     /// set.
-    const fn cookies(self) -> &'static [&'static str] {
+    const fn cookie_names(self) -> &'static [&'static str] {
         match self {
             Self::Tls => &[SECURE_COOKIE],
             Self::Plain => &[PLAIN_COOKIE],
-            Self::TlsUnlessSaid | Self::PlainUnlessSaid => &[SECURE_COOKIE, PLAIN_COOKIE],
+            Self::TlsByDefault | Self::PlainByDefault => &[SECURE_COOKIE, PLAIN_COOKIE],
         }
     }
 }
@@ -85,7 +85,11 @@ pub(crate) fn routes() -> Router<App> {
 async fn log_in(State(app): State<App>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let is_limited = login_wait(&app, &head).is_some();
-    let (from, is_secure, mut asked) = (address(&app, &head), is_secure(&app, &head), head.clone());
+    let (from, is_secure, mut login_head) = (
+        client_address(&app, &head),
+        is_secure(&app, &head),
+        head.clone(),
+    );
     let request = Request::from_parts(head, body);
     let Ok(Form(form)) = Form::<LoginForm>::from_request(request, &app).await else {
         return see_other(&refused_address(&app, ""));
@@ -93,16 +97,16 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
     // After too many wrong ones a token is compared with those that are remembered, and the store
     // is not asked: a right one still opens.
     let unknown = if is_limited {
-        Unknown::Refuse
+        UnknownTokenRule::Refuse
     } else {
-        Unknown::Ask
+        UnknownTokenRule::LookUp
     };
-    match open(&app, form.token.trim(), unknown).await {
+    match open_session(&app, form.token.trim(), unknown).await {
         Ok(id) => {
             let next = next_address(&app, &form.next);
-            with_cookie(
+            set_cookie(
                 see_other(&next),
-                &cookie(
+                &render_cookie(
                     &id,
                     is_secure,
                     app.config().server.session.as_millis() / 1_000,
@@ -110,21 +114,23 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
             )
         }
         // The token was a right one: nothing is held against anybody.
-        Err(Refusal::StoreSilent) => Refusal::StoreSilent.page(app.base()),
-        Err(refusal @ (Refusal::Needs(_) | Refusal::OtherQueues(_))) => {
-            unfit(&app, &mut asked, why_unfit(&refusal)).await
+        Err(RequestRefusal::StoreUnavailable) => RequestRefusal::StoreUnavailable.page(app.base()),
+        Err(refusal @ (RequestRefusal::NeedsScope(_) | RequestRefusal::OtherQueues(_))) => {
+            unfit_token_page(&app, &mut login_head, explain_unfit_token(&refusal)).await
         }
-        Err(refusal) => match failed(&app, from, refusal) {
-            Refusal::TooMany(wait) => waiting(&app, &mut asked, wait).await,
+        Err(refusal) => match record_failure(&app, from, refusal) {
+            RequestRefusal::TooManyFailures(wait) => {
+                login_wait_page(&app, &mut login_head, wait).await
+            }
             _ => see_other(&refused_address(&app, &form.next)),
         },
     }
 }
 
 /// Why a right token opens no page, and what to do.
-fn why_unfit(refusal: &Refusal) -> String {
+fn explain_unfit_token(refusal: &RequestRefusal) -> String {
     match refusal {
-        Refusal::OtherQueues(limits) => format!(
+        RequestRefusal::OtherQueues(limits) => format!(
             "That token is a right one, but it is for {limits} only, and the pages here show all queues. Use one that was made without --queue. Programs go on using this one: the API under /v1 answers it for its queues."
         ),
         _ => "That token is a right one, but it does not let anybody look: it needs the scope read. `backstop token create --scope read` makes one.".to_owned(),
@@ -134,42 +140,46 @@ fn why_unfit(refusal: &Refusal) -> String {
 /// How long wrong tokens from where a request comes from are not looked up; `None` if they are.
 pub(crate) fn login_wait(app: &App, head: &Parts) -> Option<Duration> {
     app.failures()
-        .limited_for(address(app, head), Instant::now())
+        .wait_left(client_address(app, head), Instant::now())
 }
 
 /// Opens a session for the holder of a token; answers the id for the cookie.
-async fn open(app: &App, text: &str, unknown: Unknown) -> Result<String, Refusal> {
+async fn open_session(
+    app: &App,
+    text: &str,
+    unknown: UnknownTokenRule,
+) -> Result<String, RequestRefusal> {
     let backstop = app.backstop();
     let found = app
         .tokens()
         .find(backstop, text, unknown)
         .await
-        .map_err(silent)?;
-    let token = found.ok_or(Refusal::WrongToken)?;
+        .map_err(store_unavailable)?;
+    let token = found.ok_or(RequestRefusal::WrongToken)?;
     if token.is_expired(backstop.now()) {
-        return Err(Refusal::ExpiredToken);
+        return Err(RequestRefusal::ExpiredToken);
     }
     // Without it no page would be shown.
     if !token.caller().may(Scope::Read) {
-        return Err(Refusal::Needs(Scope::Read));
+        return Err(RequestRefusal::NeedsScope(Scope::Read));
     }
     // Nor with one for some queues: pages go across all.
-    if let Some(limits) = token.caller().reach().limits() {
-        return Err(Refusal::OtherQueues(limits));
+    if let Some(limits) = token.caller().queue_scope().describe_queues() {
+        return Err(RequestRefusal::OtherQueues(limits));
     }
     let session = sessions::open(backstop, &token.id, app.config().server.session).await;
-    Ok(session.map_err(silent)?.reveal().to_owned())
+    Ok(session.map_err(store_unavailable)?.reveal().to_owned())
 }
 
 async fn log_out(State(app): State<App>, headers: HeaderMap) -> Response {
     for id in session_ids(&app.config().server, &headers) {
         if let Err(error) = sessions::close(app.backstop(), id).await {
-            return silent(error).page(app.base());
+            return store_unavailable(error).page(app.base());
         }
     }
     let mut response = see_other(&format!("{}/login", app.base()));
     for is_secure in [true, false] {
-        response = with_cookie(response, &cookie("", is_secure, 0));
+        response = set_cookie(response, &render_cookie("", is_secure, 0));
     }
     response
 }
@@ -179,7 +189,7 @@ pub(super) fn session_ids<'a>(
     server: &ServerConfig,
     headers: &'a HeaderMap,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
-    let names = Spoken::of(server).cookies();
+    let names = BrowserTransport::of(server).cookie_names();
     let texts = headers
         .get_all(COOKIE)
         .iter()
@@ -199,23 +209,27 @@ pub(super) fn session_ids<'a>(
 fn is_secure(app: &App, head: &Parts) -> bool {
     let is_encrypted = head
         .extensions
-        .get::<Peer>()
+        .get::<ConnectionPeer>()
         .is_some_and(|peer| peer.is_encrypted);
     is_encrypted
-        || match Spoken::of(&app.config().server) {
-            Spoken::Tls => true,
-            Spoken::Plain => false,
-            Spoken::TlsUnlessSaid => said(&head.headers).as_deref() != Some("http"),
-            Spoken::PlainUnlessSaid => said(&head.headers).as_deref() == Some("https"),
+        || match BrowserTransport::of(&app.config().server) {
+            BrowserTransport::Tls => true,
+            BrowserTransport::Plain => false,
+            BrowserTransport::TlsByDefault => {
+                forwarded_scheme(&head.headers).as_deref() != Some("http")
+            }
+            BrowserTransport::PlainByDefault => {
+                forwarded_scheme(&head.headers).as_deref() == Some("https")
+            }
         }
 }
 
 /// What the proxy says that the browser speaks, or the browser where the proxy says nothing.
-fn said(headers: &HeaderMap) -> Option<String> {
+fn forwarded_scheme(headers: &HeaderMap) -> Option<String> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let scheme = match text(HeaderName::from_static("x-forwarded-proto")) {
         // Of several proxies the first one heard the browser.
-        Some(said) => said.split(',').next().map(str::trim),
+        Some(proto) => proto.split(',').next().map(str::trim),
         None => text(ORIGIN)
             .and_then(|origin| origin.split_once("://"))
             .map(|(scheme, _)| scheme),
@@ -223,7 +237,7 @@ fn said(headers: &HeaderMap) -> Option<String> {
     scheme.map(str::to_ascii_lowercase)
 }
 
-fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {
+fn render_cookie(id: &str, is_secure: bool, seconds: i64) -> String {
     let (name, secure) = if is_secure {
         (SECURE_COOKIE, "; Secure")
     } else {
@@ -232,7 +246,7 @@ fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {
     format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
 }
 
-fn with_cookie(mut response: Response, cookie: &str) -> Response {
+fn set_cookie(mut response: Response, cookie: &str) -> Response {
     if let Ok(value) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(SET_COOKIE, value);
     }
@@ -241,16 +255,16 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
 
 /// Where somebody logs in, and comes back from.
 pub(super) fn login_address(app: &App, next: Option<&str>) -> String {
-    match next.filter(|next| is_ours(app, next)) {
-        Some(next) => format!("{}/login?next={}", app.base(), encoded(next)),
+    match next.filter(|next| is_own_page(app, next)) {
+        Some(next) => format!("{}/login?next={}", app.base(), percent_encode(next)),
         None => format!("{}/login", app.base()),
     }
 }
 
 /// The login page, which says that the token was not taken.
 fn refused_address(app: &App, next: &str) -> String {
-    let next = if is_ours(app, next) {
-        format!("&next={}", encoded(next))
+    let next = if is_own_page(app, next) {
+        format!("&next={}", percent_encode(next))
     } else {
         String::new()
     };
@@ -259,7 +273,7 @@ fn refused_address(app: &App, next: &str) -> String {
 
 /// Where to go after logging in: only to a page of ours.
 fn next_address(app: &App, next: &str) -> String {
-    if is_ours(app, next) {
+    if is_own_page(app, next) {
         next.to_owned()
     } else {
         format!("{}/", app.base())
@@ -268,7 +282,7 @@ fn next_address(app: &App, next: &str) -> String {
 
 /// Whether an address is a page of this server, and cannot be read as anything else: browsers take
 /// `//host` and `/\host` for other hosts, and leave out tabs and line ends.
-fn is_ours(app: &App, next: &str) -> bool {
+fn is_own_page(app: &App, next: &str) -> bool {
     let rest = next.strip_prefix(app.base()).unwrap_or_default();
     let is_plain = next
         .bytes()
@@ -282,7 +296,7 @@ fn is_ours(app: &App, next: &str) -> bool {
 }
 
 /// A text as the value of a parameter.
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
             char::from(byte).to_string()
@@ -295,10 +309,10 @@ fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop::config::{Overrides, resolve};
+    use backstop::config::{ConfigOverrides, resolve};
 
     fn app(base: &str) -> App {
-        let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+        let config = resolve(None, ConfigOverrides::default(), ConfigOverrides::default()).unwrap();
         App::new(backstop::testing::start().backstop, config, base)
     }
 
@@ -349,12 +363,12 @@ mod tests {
 
     #[test]
     fn a_cookie_says_everything_that_keeps_it_in() {
-        let secure = cookie("x", true, 43_200);
+        let secure = render_cookie("x", true, 43_200);
         assert_eq!(
             secure,
             "__Host-backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200; Secure"
         );
-        let plain = cookie("x", false, 43_200);
+        let plain = render_cookie("x", false, 43_200);
         assert_eq!(
             plain,
             "backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200"
@@ -366,11 +380,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         let both = "a=b; backstop_session=planted; __Host-backstop_session=ours";
         headers.append(COOKIE, HeaderValue::from_static(both));
-        let tls = Transport::Tls(backstop::config::TlsFiles {
+        let tls = ServerTransport::Tls(backstop::config::TlsFiles {
             cert: "c".into(),
             key: "k".into(),
         });
-        let ids = |transport: &Transport, origins: &[&str]| {
+        let ids = |transport: &ServerTransport, origins: &[&str]| {
             let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
             let server = ServerConfig {
                 transport: transport.clone(),
@@ -382,9 +396,9 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(ids(&tls, &[]), ["ours"]);
-        assert_eq!(ids(&Transport::Plain, &[]), ["planted"]);
-        assert_eq!(ids(&Transport::BehindProxy, &[]), ["planted", "ours"]);
-        for proxied in [Transport::Plain, Transport::BehindProxy] {
+        assert_eq!(ids(&ServerTransport::Plain, &[]), ["planted"]);
+        assert_eq!(ids(&ServerTransport::BehindProxy, &[]), ["planted", "ours"]);
+        for proxied in [ServerTransport::Plain, ServerTransport::BehindProxy] {
             assert_eq!(ids(&proxied, &["https://a", "https://b"]), ["ours"]);
             assert_eq!(ids(&proxied, &["http://a"]), ["planted", "ours"]);
             assert_eq!(

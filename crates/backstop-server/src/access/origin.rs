@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a request says of where it comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told<'a> {
+pub(super) struct RequestOrigin<'a> {
     /// The host it was sent to, as its sender names it.
     pub(super) host: Option<&'a str>,
     /// The page it comes from.
@@ -30,7 +30,7 @@ pub(super) struct Told<'a> {
 
 /// What is known of the server it was sent to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Here<'a> {
+pub(super) struct ServerOrigin<'a> {
     /// Whether everybody who reaches it may do everything.
     pub(super) is_open: bool,
     /// Where browsers find it, besides at the host they name.
@@ -39,16 +39,16 @@ pub(super) struct Here<'a> {
 
 /// What the answers come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Provenance {
+pub(super) enum OriginVerdict {
     /// A browser says: from a page of ours, or typed in by somebody.
     Ours,
     /// Nothing is said: no browser of today.
-    Unsaid,
+    Unstated,
 }
 
 /// Why a request is turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stranger {
+pub(crate) enum ForeignOrigin {
     /// It was sent to a name that is not this machine's.
     Host,
     /// A proxy passed it on to a server that trusts whoever reaches it.
@@ -56,40 +56,45 @@ pub(crate) enum Stranger {
     /// It comes from another site's page.
     Page,
     /// It changes something by a session, and nothing shows that our page sent it.
-    Unsaid,
+    Unstated,
 }
 
 /// Whether a request comes from where it may.
-pub(super) fn judge(told: &Told<'_>, here: &Here<'_>) -> Result<Provenance, Stranger> {
-    if here.is_open && !told.host.is_none_or(is_this_machine) {
-        return Err(Stranger::Host);
+pub(super) fn check_origin(
+    request: &RequestOrigin<'_>,
+    server: &ServerOrigin<'_>,
+) -> Result<OriginVerdict, ForeignOrigin> {
+    if server.is_open && !request.host.is_none_or(is_this_machine) {
+        return Err(ForeignOrigin::Host);
     }
-    if here.is_open && told.is_forwarded {
-        return Err(Stranger::Forwarded);
+    if server.is_open && request.is_forwarded {
+        return Err(ForeignOrigin::Forwarded);
     }
     // Under our `no-referrer` browsers call the origin of our own forms `null`; what
     // `Sec-Fetch-Site` says of them still holds.
-    let named = told
+    let named = request
         .origin
-        .filter(|origin| *origin != "null" || told.site != Some("same-origin"));
-    let by_origin = named.map(|origin| is_ours(origin, told, here.origins));
-    let by_site = told.site.map(|site| matches!(site, "same-origin" | "none"));
+        .filter(|origin| *origin != "null" || request.site != Some("same-origin"));
+    let by_origin = named.map(|origin| is_own_origin(origin, request, server.origins));
+    let by_site = request
+        .site
+        .map(|site| matches!(site, "same-origin" | "none"));
     match (by_origin, by_site) {
-        (Some(false), _) => Err(Stranger::Page),
-        (_, Some(false)) if told.is_write || !is_visit(told) => Err(Stranger::Page),
-        (None, None) => Ok(Provenance::Unsaid),
-        _ => Ok(Provenance::Ours),
+        (Some(false), _) => Err(ForeignOrigin::Page),
+        (_, Some(false)) if request.is_write || !is_navigation(request) => Err(ForeignOrigin::Page),
+        (None, None) => Ok(OriginVerdict::Unstated),
+        _ => Ok(OriginVerdict::Ours),
     }
 }
 
 /// Whether somebody follows a link from elsewhere: that shows them a page and changes nothing.
-fn is_visit(told: &Told<'_>) -> bool {
-    told.mode == Some("navigate") && told.destination.is_none_or(|what| what == "document")
+fn is_navigation(request: &RequestOrigin<'_>) -> bool {
+    request.mode == Some("navigate") && request.destination.is_none_or(|what| what == "document")
 }
 
 /// Whether an origin is where browsers find us. Behind a proxy it is not known here what browsers
 /// speak, and either will do.
-fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
+fn is_own_origin(origin: &str, request: &RequestOrigin<'_>, origins: &[String]) -> bool {
     let origin = origin.to_ascii_lowercase();
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false;
@@ -100,10 +105,10 @@ fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
         _ => return false,
     };
     let without = |text: &str| text.strip_suffix(usual_port).unwrap_or(text).to_owned();
-    let is_host = told
+    let is_host = request
         .host
         .is_some_and(|host| without(&host.to_ascii_lowercase()) == without(authority));
-    let is_spoken = scheme == "https" || !told.is_encrypted;
+    let is_spoken = scheme == "https" || !request.is_encrypted;
     is_host && is_spoken || origins.iter().any(|known| *known == without(&origin))
 }
 

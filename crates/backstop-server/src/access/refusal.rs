@@ -2,10 +2,10 @@
 //! a page for people.
 
 use super::caller::Scope;
-use super::origin::Stranger;
-use super::reach::{OTHER_QUEUES, OTHER_QUEUES_TITLE};
+use super::origin::ForeignOrigin;
+use super::queue_scope::{OTHER_QUEUES, OTHER_QUEUES_TITLE};
 use crate::api::Problem;
-use crate::pages::refused;
+use crate::pages::render_refusal;
 use axum::http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,14 +16,14 @@ use std::time::Duration;
 
 /// Who reads the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Audience {
+pub(crate) enum RequestAudience {
     /// A program that called the API.
     Program,
     /// Somebody at a browser.
     Person,
 }
 
-impl Audience {
+impl RequestAudience {
     /// By the path of the router, without the path everything is mounted under.
     pub(crate) fn of(path: &str) -> Self {
         let is_api = path == "/v1" || path.starts_with("/v1/");
@@ -38,7 +38,7 @@ impl Audience {
 
 /// Why a request is turned away.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RequestRefusal {
     /// It has no token.
     NoToken,
     /// Its token is none of ours.
@@ -46,21 +46,21 @@ pub(crate) enum Refusal {
     /// Its token has ended.
     ExpiredToken,
     /// Too many wrong ones came from that address.
-    TooMany(Duration),
+    TooManyFailures(Duration),
     /// Its token does not allow this.
-    Needs(Scope),
+    NeedsScope(Scope),
     /// Its token is for these queues, and it goes beyond them.
     OtherQueues(String),
     /// It comes from where it may not.
-    Stranger(Stranger),
+    ForeignOrigin(ForeignOrigin),
     /// Whether it may pass is in the store, and the store does not answer.
-    StoreSilent,
+    StoreUnavailable,
     /// Its address stands for no text.
     Unreadable,
     /// It brings more than is taken.
     BodyTooLong(usize),
     /// There are as many connections as there may be.
-    NoRoom,
+    TooManyConnections,
     /// Its caller has as many reads under way, and waiting, as it may.
     TooManyReads,
     /// It takes longer than it may.
@@ -69,13 +69,13 @@ pub(crate) enum Refusal {
     Broken,
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// The answer for whoever reads it at this path, which is the router's; `base` is the path
     /// everything is mounted under.
-    pub(crate) fn at(&self, path: &str, base: &str) -> Response {
-        match Audience::of(path) {
-            Audience::Program => self.problem(),
-            Audience::Person => self.page(base),
+    pub(crate) fn answer_at(&self, path: &str, base: &str) -> Response {
+        match RequestAudience::of(path) {
+            RequestAudience::Program => self.problem(),
+            RequestAudience::Person => self.page(base),
         }
     }
 
@@ -83,16 +83,21 @@ impl Refusal {
     pub(crate) fn problem(&self) -> Response {
         let problem = Problem::new(self.status(), self.kind(), self.title(), self.detail());
         let problem = match self {
-            Self::TooMany(wait) => problem.retry_after(seconds(*wait)),
-            Self::NoRoom | Self::TooManyReads => problem.retry_after(1),
+            Self::TooManyFailures(wait) => problem.retry_after(whole_seconds(*wait)),
+            Self::TooManyConnections | Self::TooManyReads => problem.retry_after(1),
             _ => problem,
         };
-        self.marked(problem.into_response())
+        self.with_headers(problem.into_response())
     }
 
     /// The answer for somebody at a browser. `base` is the path everything is mounted under.
     pub(crate) fn page(&self, base: &str) -> Response {
-        self.marked(refused(base, self.status(), self.title(), &self.detail()))
+        self.with_headers(render_refusal(
+            base,
+            self.status(),
+            self.title(),
+            &self.detail(),
+        ))
     }
 
     /// Whether logging in may help.
@@ -103,9 +108,11 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoToken | Self::WrongToken | Self::ExpiredToken => StatusCode::UNAUTHORIZED,
-            Self::TooMany(_) | Self::TooManyReads => StatusCode::TOO_MANY_REQUESTS,
-            Self::Needs(_) | Self::OtherQueues(_) | Self::Stranger(_) => StatusCode::FORBIDDEN,
-            Self::StoreSilent | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyFailures(_) | Self::TooManyReads => StatusCode::TOO_MANY_REQUESTS,
+            Self::NeedsScope(_) | Self::OtherQueues(_) | Self::ForeignOrigin(_) => {
+                StatusCode::FORBIDDEN
+            }
+            Self::StoreUnavailable | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreadable => StatusCode::BAD_REQUEST,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
@@ -119,14 +126,14 @@ impl Refusal {
             Self::NoToken => "no-token",
             Self::WrongToken => "wrong-token",
             Self::ExpiredToken => "expired-token",
-            Self::TooMany(_) => "too-many-failures",
-            Self::Needs(_) => "scope-needed",
+            Self::TooManyFailures(_) => "too-many-failures",
+            Self::NeedsScope(_) => "scope-needed",
             Self::OtherQueues(_) => OTHER_QUEUES,
-            Self::Stranger(_) => "foreign-origin",
-            Self::StoreSilent => "store-unavailable",
+            Self::ForeignOrigin(_) => "foreign-origin",
+            Self::StoreUnavailable => "store-unavailable",
             Self::Unreadable => "bad-request",
             Self::BodyTooLong(_) => "too-large",
-            Self::NoRoom => "too-many-connections",
+            Self::TooManyConnections => "too-many-connections",
             Self::TooManyReads => "too-many-reads",
             Self::TooSlow(_) => "too-slow",
             Self::Broken => "broken",
@@ -139,14 +146,14 @@ impl Refusal {
             Self::NoToken => "A token is needed",
             Self::WrongToken => "The token is not known",
             Self::ExpiredToken => "The token has expired",
-            Self::TooMany(_) => "Too many wrong tokens",
-            Self::Needs(_) => "The token does not allow this",
+            Self::TooManyFailures(_) => "Too many wrong tokens",
+            Self::NeedsScope(_) => "The token does not allow this",
             Self::OtherQueues(_) => OTHER_QUEUES_TITLE,
-            Self::Stranger(_) => "This comes from elsewhere",
-            Self::StoreSilent => "The store does not answer",
+            Self::ForeignOrigin(_) => "This comes from elsewhere",
+            Self::StoreUnavailable => "The store does not answer",
             Self::Unreadable => "The address cannot be read",
             Self::BodyTooLong(_) => "There is too much of it",
-            Self::NoRoom => "There is no room",
+            Self::TooManyConnections => "There is no room",
             Self::TooManyReads => "Too many reads at once",
             Self::TooSlow(_) => "This took too long",
             Self::Broken => "Answering failed",
@@ -158,22 +165,22 @@ impl Refusal {
             Self::NoToken => "a token is needed here: send it as `Authorization: Bearer TOKEN`; `backstop token create --scope SCOPE` makes one, with the scope push, work, read or admin".to_owned(),
             Self::WrongToken => "this token is not known here, or was revoked; `backstop token list` shows those that are".to_owned(),
             Self::ExpiredToken => "this token's time is over; `backstop token create` makes another".to_owned(),
-            Self::TooMany(wait) => format!("too many wrong tokens came from your address; try again in {} s", seconds(*wait)),
-            Self::Needs(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
+            Self::TooManyFailures(wait) => format!("too many wrong tokens came from your address; try again in {} s", whole_seconds(*wait)),
+            Self::NeedsScope(scope) => format!("this needs a token with scope {scope}; `backstop token create --scope {scope}` makes one"),
             Self::OtherQueues(limits) => format!("this token is for {limits} only, and this goes across queues, or is about none; use a token that was made without --queue"),
-            Self::Stranger(stranger) => of_stranger(*stranger).to_owned(),
+            Self::ForeignOrigin(origin) => explain_foreign_origin(*origin).to_owned(),
             // Whoever is told this has shown nothing yet: what the store said is for the log alone.
-            Self::StoreSilent => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
+            Self::StoreUnavailable => "whether you may do this is in the store, which does not answer; the server's log says more; try again".to_owned(),
             Self::Unreadable => "what the percent signs of this address stand for is no UTF-8 text; write names as UTF-8 before they are encoded".to_owned(),
-            Self::BodyTooLong(max) => too_long(*max),
-            Self::NoRoom => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
+            Self::BodyTooLong(max) => explain_too_long(*max),
+            Self::TooManyConnections => "there are as many connections as this server holds, in all or from your address; close some, or raise `connections_max` in [server]".to_owned(),
             Self::TooManyReads => format!("{CALLER_READS_MAX} lists or pages of this caller are being read, and {CALLER_READS_WAITING_MAX} more wait; ask again when one of them has ended, and for less at a time (`queue`, `limit`)"),
-            Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", seconds(*limit)),
+            Self::TooSlow(limit) => format!("this took longer than {} s and was called off; whatever it had begun may have been done", whole_seconds(*limit)),
             Self::Broken => "answering this failed; the server's log says why".to_owned(),
         }
     }
 
-    fn marked(&self, mut response: Response) -> Response {
+    fn with_headers(&self, mut response: Response) -> Response {
         let headers = response.headers_mut();
         if self.is_about_login() {
             headers.insert(
@@ -182,7 +189,9 @@ impl Refusal {
             );
         }
         match self {
-            Self::TooMany(wait) => drop(headers.insert(RETRY_AFTER, seconds(*wait).into())),
+            Self::TooManyFailures(wait) => {
+                drop(headers.insert(RETRY_AFTER, whole_seconds(*wait).into()))
+            }
             Self::TooManyReads => drop(headers.insert(RETRY_AFTER, 1.into())),
             _ => {}
         }
@@ -191,7 +200,7 @@ impl Refusal {
 }
 
 /// Names the bound that is documented, not the room for what stands around it.
-fn too_long(max: usize) -> String {
+fn explain_too_long(max: usize) -> String {
     if max > ENQUEUE_BYTES_MAX {
         format!(
             "the body is too long: the payloads of one request have at most {ENQUEUE_BYTES_MAX} bytes (8 MB); send less at a time"
@@ -205,18 +214,18 @@ fn too_long(max: usize) -> String {
     }
 }
 
-fn of_stranger(stranger: Stranger) -> &'static str {
-    match stranger {
-        Stranger::Host => {
+fn explain_foreign_origin(origin: ForeignOrigin) -> &'static str {
+    match origin {
+        ForeignOrigin::Host => {
             "without tokens only this machine is served, under 127.0.0.1 or localhost; to be reached under another name set `origins` in [server] and make tokens"
         }
-        Stranger::Forwarded => {
+        ForeignOrigin::Forwarded => {
             "a proxy passed this on (or it is HTTP/1.0, or names no host), and whoever comes through it would be let in without a token; set `origins` in [server] to where browsers find the proxy, and make tokens"
         }
-        Stranger::Page => {
+        ForeignOrigin::Page => {
             "this comes from a page of another site; if it is where browsers find this server behind a proxy, name it in `origins` of [server]"
         }
-        Stranger::Unsaid => {
+        ForeignOrigin::Unstated => {
             "nothing shows that this was sent by a page of ours; use a browser of today, or a token in the Authorization header"
         }
     }
@@ -226,12 +235,12 @@ fn of_stranger(stranger: Stranger) -> &'static str {
 pub(crate) fn see_other(place: &str) -> Response {
     match HeaderValue::from_str(place) {
         Ok(location) => (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response(),
-        Err(_) => Refusal::Broken.problem(),
+        Err(_) => RequestRefusal::Broken.problem(),
     }
 }
 
 /// In whole seconds, so that nobody comes back too early.
-pub(crate) fn seconds(wait: Duration) -> u32 {
+pub(crate) fn whole_seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
@@ -241,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_turns_somebody_away_looks_like_the_others() {
-        let answer = Refusal::Needs(Scope::Admin).page("/bs");
+        let answer = RequestRefusal::NeedsScope(Scope::Admin).page("/bs");
         assert_eq!(answer.status(), StatusCode::FORBIDDEN);
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20)
             .await

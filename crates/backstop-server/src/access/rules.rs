@@ -8,52 +8,52 @@ use axum::http::Method;
 
 /// What a request needs to be let through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Need {
+pub enum RequiredAccess {
     /// Nothing: anybody may.
-    Nothing,
+    Public,
     /// A token or a session, whatever its rights.
-    Known,
+    AnyCaller,
     /// A right.
     Scope(Scope),
 }
 
 /// How far a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
+pub enum RouteScope {
     /// As far as the caller does: its route refuses other queues, and leaves them out of lists.
-    Own,
+    OwnQueues,
     /// Across queues, or to what belongs to none.
-    Across,
+    AllQueues,
 }
 
 /// What is done, as far as rights go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verb {
+enum RouteMethod {
     /// GET and HEAD.
-    Look,
+    Get,
     /// POST.
     Post,
     /// DELETE.
     Delete,
 }
 
-use Need::Nothing;
-use Verb::{Delete, Look, Post};
+use RequiredAccess::Public;
+use RouteMethod::{Delete, Get, Post};
 
-const PUSH: Need = Need::Scope(Scope::Push);
-const WORK: Need = Need::Scope(Scope::Work);
-const READ: Need = Need::Scope(Scope::Read);
-const ADMIN: Need = Need::Scope(Scope::Admin);
+const PUSH: RequiredAccess = RequiredAccess::Scope(Scope::Push);
+const WORK: RequiredAccess = RequiredAccess::Scope(Scope::Work);
+const READ: RequiredAccess = RequiredAccess::Scope(Scope::Read);
+const ADMIN: RequiredAccess = RequiredAccess::Scope(Scope::Admin);
 
 /// The first row that fits counts. `*` is one part, `**` is any number of them, none included.
-const RULES: &[(Verb, &str, Need)] = &[
+const ACCESS_RULES: &[(RouteMethod, &str, RequiredAccess)] = &[
     // Without a token.
-    (Look, "/healthz", Nothing),
-    (Look, "/readyz", Nothing),
-    (Look, "/login", Nothing),
-    (Post, "/login", Nothing),
-    (Post, "/logout", Nothing),
-    (Look, "/assets/**", Nothing),
+    (Get, "/healthz", Public),
+    (Get, "/readyz", Public),
+    (Get, "/login", Public),
+    (Post, "/login", Public),
+    (Post, "/logout", Public),
+    (Get, "/assets/**", Public),
     // Producers.
     (Post, "/v1/jobs", PUSH),
     (Post, "/v1/jobs/batch", PUSH),
@@ -63,89 +63,95 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Post, "/v1/settle", WORK),
     (Post, "/v1/beat", WORK),
     // What one's own token is good for.
-    (Look, "/v1/capabilities", Need::Known),
+    (Get, "/v1/capabilities", RequiredAccess::AnyCaller),
     // Who did what is for those who could have done it.
-    (Look, "/v1/audit", ADMIN),
-    (Look, "/audit/**", ADMIN),
+    (Get, "/v1/audit", ADMIN),
+    (Get, "/audit/**", ADMIN),
     // Whoever looks. A count that is asked for with a body changes nothing.
     (Post, "/v1/bulk/preview", READ),
-    (Look, "/v1/**", READ),
-    (Look, "/metrics", READ),
-    (Look, "/openapi.json", READ),
-    (Look, "/", READ),
-    (Look, "/queues/**", READ),
-    (Look, "/kinds/**", READ),
-    (Look, "/jobs/**", READ),
-    (Look, "/dead/**", READ),
-    (Look, "/streams/**", READ),
-    (Look, "/schedules/**", READ),
-    (Look, "/sweeps/**", READ),
-    (Look, "/tables/**", READ),
-    (Look, "/workers/**", READ),
-    (Look, "/breakers/**", READ),
-    (Look, "/policy/**", READ),
+    (Get, "/v1/**", READ),
+    (Get, "/metrics", READ),
+    (Get, "/openapi.json", READ),
+    (Get, "/", READ),
+    (Get, "/queues/**", READ),
+    (Get, "/kinds/**", READ),
+    (Get, "/jobs/**", READ),
+    (Get, "/dead/**", READ),
+    (Get, "/streams/**", READ),
+    (Get, "/schedules/**", READ),
+    (Get, "/sweeps/**", READ),
+    (Get, "/tables/**", READ),
+    (Get, "/workers/**", READ),
+    (Get, "/breakers/**", READ),
+    (Get, "/policy/**", READ),
 ];
 
-/// What is open to tokens for some queues. Whatever stands here asks [`super::Reach`] about each
+/// What is open to tokens for some queues. Whatever stands here asks [`super::QueueScope`] about each
 /// queue it touches or shows.
-const OWN: &[(Verb, &str)] = &[
+const QUEUE_SCOPED_ROUTES: &[(RouteMethod, &str)] = &[
     (Post, "/v1/jobs"),
     (Post, "/v1/jobs/batch"),
     (Post, "/v1/lease"),
     (Post, "/v1/settle"),
     (Post, "/v1/beat"),
-    (Look, "/v1/jobs"),
-    (Look, "/v1/jobs/*"),
+    (Get, "/v1/jobs"),
+    (Get, "/v1/jobs/*"),
     (Delete, "/v1/jobs/*"),
-    (Look, "/v1/jobs/*/why"),
+    (Get, "/v1/jobs/*/why"),
     (Post, "/v1/jobs/*/retry"),
     (Post, "/v1/jobs/*/cancel"),
-    (Look, "/v1/queues"),
+    (Get, "/v1/queues"),
     (Post, "/v1/queues/*/pause"),
     (Post, "/v1/queues/*/resume"),
-    (Look, "/v1/dead"),
+    (Get, "/v1/dead"),
     (Delete, "/v1/dead"),
-    (Look, "/v1/dead/stats"),
-    (Look, "/v1/dead/groups"),
+    (Get, "/v1/dead/stats"),
+    (Get, "/v1/dead/groups"),
     (Post, "/v1/dead/requeue"),
     (Post, "/v1/dead/move"),
     (Post, "/v1/dead/redrive"),
     (Post, "/v1/bulk/preview"),
     (Post, "/v1/bulk"),
-    (Look, "/v1/bulk"),
-    (Look, "/v1/bulk/*"),
+    (Get, "/v1/bulk"),
+    (Get, "/v1/bulk/*"),
     (Post, "/v1/bulk/*/stop"),
     (Post, "/v1/bulk/*/resume"),
-    (Look, "/v1/kinds"),
-    (Look, "/v1/breakers"),
+    (Get, "/v1/kinds"),
+    (Get, "/v1/breakers"),
     (Post, "/v1/breakers/*/reset"),
     (Post, "/v1/breakers/*/open"),
     // Say nothing of any queue but the caller's own.
-    (Look, "/v1/capabilities"),
-    (Look, "/openapi.json"),
+    (Get, "/v1/capabilities"),
+    (Get, "/openapi.json"),
 ];
 
 /// How far a request goes, by its method and the path of the router it leads to. What nobody
 /// thought of goes across.
-pub fn extent(method: &Method, path: &str) -> Extent {
+pub fn route_scope(method: &Method, path: &str) -> RouteScope {
     let is_own = |verb| {
-        OWN.iter()
-            .any(|(of, pattern)| *of == verb && matches(pattern, path))
-            .then_some(Extent::Own)
+        QUEUE_SCOPED_ROUTES
+            .iter()
+            .any(|(of, pattern)| *of == verb && matches_pattern(pattern, path))
+            .then_some(RouteScope::OwnQueues)
     };
-    verb(method).and_then(is_own).unwrap_or(Extent::Across)
+    route_method(method)
+        .and_then(is_own)
+        .unwrap_or(RouteScope::AllQueues)
 }
 
 /// What a request needs, by its method and the path of the router it leads to.
-pub fn need(method: &Method, path: &str) -> Need {
-    let fits = |(of, pattern, _): &&(Verb, &str, Need)| {
-        Some(*of) == verb(method) && matches(pattern, path)
+pub fn required_access(method: &Method, path: &str) -> RequiredAccess {
+    let fits = |(of, pattern, _): &&(RouteMethod, &str, RequiredAccess)| {
+        Some(*of) == route_method(method) && matches_pattern(pattern, path)
     };
-    RULES.iter().find(fits).map_or(ADMIN, |(_, _, need)| *need)
+    ACCESS_RULES
+        .iter()
+        .find(fits)
+        .map_or(ADMIN, |(_, _, need)| *need)
 }
 
 /// Looks at one thing, or at what the server remembers.
-const CHEAP: &[&str] = &[
+const CHEAP_ROUTES: &[&str] = &[
     "/v1/events",
     "/v1/capabilities",
     "/v1/jobs/*",
@@ -160,24 +166,26 @@ const COUNTING: &[&str] = &["/v1/bulk/preview", "/v1/bulk", "/jobs/act", "/dead/
 /// Whether a request is a list, a search, a count or a page: something that may take the store
 /// long, and of which one caller has only a few under way.
 pub(crate) fn is_expensive(method: &Method, path: &str) -> bool {
-    let is_dear = match verb(method) {
-        Some(Look) => !CHEAP.iter().any(|pattern| matches(pattern, path)),
+    let is_dear = match route_method(method) {
+        Some(Get) => !CHEAP_ROUTES
+            .iter()
+            .any(|pattern| matches_pattern(pattern, path)),
         Some(Post) => COUNTING.contains(&path),
         Some(Delete) | None => false,
     };
-    is_dear && matches!(need(method, path), Need::Scope(_))
+    is_dear && matches!(required_access(method, path), RequiredAccess::Scope(_))
 }
 
-fn verb(method: &Method) -> Option<Verb> {
+fn route_method(method: &Method) -> Option<RouteMethod> {
     match *method {
-        Method::GET | Method::HEAD => Some(Look),
+        Method::GET | Method::HEAD => Some(Get),
         Method::POST => Some(Post),
         Method::DELETE => Some(Delete),
         _ => None,
     }
 }
 
-fn matches(pattern: &str, path: &str) -> bool {
+fn matches_pattern(pattern: &str, path: &str) -> bool {
     let mut parts = path.split('/');
     for expected in pattern.split('/') {
         match (expected, parts.next()) {
@@ -194,9 +202,9 @@ fn matches(pattern: &str, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(method: &str, path: &str, expected: Need) {
+    fn check(method: &str, path: &str, expected: RequiredAccess) {
         assert_eq!(
-            need(&method.parse().unwrap(), path),
+            required_access(&method.parse().unwrap(), path),
             expected,
             "{method} {path}"
         );
@@ -227,7 +235,7 @@ mod tests {
             ("GET", "/metrics", READ),
             ("GET", "/openapi.json", READ),
             ("GET", "/v1/audit", ADMIN),
-            ("GET", "/v1/capabilities", Need::Known),
+            ("GET", "/v1/capabilities", RequiredAccess::AnyCaller),
             ("POST", "/v1/breakers/{b}/open", ADMIN),
             ("POST", "/v1/schedules/{s}/trigger", ADMIN),
             ("POST", "/v1/dead/redrives/{id}/stop", ADMIN),
@@ -306,7 +314,7 @@ mod tests {
             ("GET", "/login"),
             ("GET", "/assets/a.css"),
         ] {
-            check(method, path, Nothing);
+            check(method, path, Public);
         }
         for (method, path) in [
             ("POST", "/healthz"),

@@ -16,7 +16,7 @@ pub(super) struct Secret(String);
 
 impl Secret {
     /// A new one that begins with `prefix`, so that it is recognised where it should not be.
-    pub(super) fn draw(prefix: &str) -> Self {
+    pub(super) fn generate(prefix: &str) -> Self {
         let mut bytes = [0; SECRET_BYTES];
         rand::rng().fill_bytes(&mut bytes);
         Self(format!("{prefix}{}", hex(&bytes)))
@@ -28,8 +28,8 @@ impl Secret {
     }
 
     /// What is kept of it.
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.0)
+    pub(super) fn hash(&self) -> SecretHash {
+        SecretHash::of(&self.0)
     }
 }
 
@@ -41,16 +41,16 @@ impl fmt::Debug for Secret {
 
 /// What is kept of a secret: it shows whether a text is that secret, and nothing else of it.
 #[derive(Clone, Debug)]
-pub(super) struct Fingerprint([u8; 32]);
+pub(super) struct SecretHash([u8; 32]);
 
-impl Fingerprint {
+impl SecretHash {
     /// Of any text that may be a secret.
     pub(super) fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
     /// Whether two are the same, in a time that does not say how much of them is.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(super) fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
@@ -75,7 +75,7 @@ pub(super) fn short_id() -> String {
 }
 
 /// A number no other change has.
-pub(super) fn version() -> i64 {
+pub(super) fn random_version() -> i64 {
     rand::rng().next_u64().cast_signed()
 }
 
@@ -92,24 +92,24 @@ mod tests {
 
     #[test]
     fn secrets_differ_and_are_known_by_their_fingerprints() {
-        let (one, other) = (Secret::draw("x_"), Secret::draw("x_"));
+        let (one, other) = (Secret::generate("x_"), Secret::generate("x_"));
         assert_eq!(one.reveal().len(), 2 + 2 * SECRET_BYTES);
-        assert!(one.fingerprint().is(&Fingerprint::of(one.reveal())));
-        assert!(!one.fingerprint().is(&other.fingerprint()));
+        assert!(one.hash().matches(&SecretHash::of(one.reveal())));
+        assert!(!one.hash().matches(&other.hash()));
         assert!(!format!("{one:?}").contains(one.reveal()));
     }
 
     #[test]
     fn a_fingerprint_comes_back_from_its_text_and_nothing_else_does() {
-        let kept = Fingerprint::of("secret").to_hex();
+        let kept = SecretHash::of("secret").to_hex();
         assert!(
-            Fingerprint::from_hex(&kept)
+            SecretHash::from_hex(&kept)
                 .unwrap()
-                .is(&Fingerprint::of("secret"))
+                .matches(&SecretHash::of("secret"))
         );
         assert!(!kept.contains("secret"));
         for text in ["", "00", "zz", "é", &kept[1..], &format!("{kept}00")] {
-            assert!(Fingerprint::from_hex(text).is_none(), "{text}");
+            assert!(SecretHash::from_hex(text).is_none(), "{text}");
         }
     }
 }

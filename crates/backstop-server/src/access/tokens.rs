@@ -1,12 +1,12 @@
 //! Tokens: made by an operator, shown once, kept as hashes in the store that all servers share.
 
-use super::caller::{Caller, Scope, Scopes};
-use super::reach::Reach;
-use super::secret::{Fingerprint, Secret, short_id, version};
-use backstop::audit::{Audit, Reason};
+use super::caller::{Caller, Scope, ScopeSet};
+use super::queue_scope::QueueScope;
+use super::secret::{Secret, SecretHash, random_version, short_id};
+use backstop::audit::{AuditLog, AuditReason};
 use backstop::{Backstop, QueueName, Span, Time};
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, CellQuery, StoreError, Swap, Swapped};
+use backstop_core::port::{CellSwap, ListCellsRequest, StoreError, StoreResult, SwapOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ const EXPIRES_MAX: Span = Span::days(3_650);
 /// How tokens begin, so that they are recognised where they should not be.
 pub(super) const PREFIX: &str = "backstop_";
 /// How the names of their cells begin.
-const CELLS: &str = "token/";
+const CELL_PREFIX: &str = "token/";
 
 /// A token as an operator sees it.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Token {
     pub created_at: Time,
     /// When it ends by itself, if it does.
     pub expires_at: Option<Time>,
-    pub(super) fingerprint: Fingerprint,
+    pub(super) secret_hash: SecretHash,
 }
 
 /// What is to be made.
@@ -56,7 +56,7 @@ pub struct NewToken {
 
 /// A token that was made. Its text is nowhere else.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Minted {
+pub struct CreatedToken {
     /// What it is revoked by.
     pub id: String,
     /// What lets its holder in.
@@ -66,7 +66,7 @@ pub struct Minted {
 /// A token that cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadToken {
+pub enum CreateTokenError {
     /// It would allow nothing.
     #[error("a token without a scope allows nothing; give it push, work, read or admin")]
     NoScope,
@@ -89,7 +89,7 @@ pub enum BadToken {
 
 /// A token as its cell keeps it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredToken {
     name: String,
     scopes: Vec<Scope>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,26 +108,26 @@ impl Token {
 
     /// Who asks with it.
     pub(super) fn caller(&self) -> Caller {
-        let scopes: Scopes = self.scopes.iter().copied().collect();
+        let scopes: ScopeSet = self.scopes.iter().copied().collect();
         let name = if self.name.is_empty() {
             &self.id
         } else {
             &self.name
         };
         Caller::new(&format!("token {name}"), scopes)
-            .known_by(&self.id)
-            .within(Reach::of(&self.queues))
+            .with_key(&self.id)
+            .with_queue_scope(QueueScope::of(&self.queues))
     }
 }
 
 /// The tokens of a store, as operators use them.
 #[derive(Clone, Debug)]
-pub struct Tokens<'a> {
+pub struct TokenRegistry<'a> {
     backstop: &'a Backstop,
-    reason: Option<Reason>,
+    reason: Option<AuditReason>,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> TokenRegistry<'a> {
     /// Those in the store of `backstop`.
     pub const fn of(backstop: &'a Backstop) -> Self {
         Self {
@@ -138,48 +138,48 @@ impl<'a> Tokens<'a> {
 
     /// For this reason, if there is one: the audit says so.
     #[must_use]
-    pub fn because(self, reason: Option<Reason>) -> Self {
+    pub fn because(self, reason: Option<AuditReason>) -> Self {
         Self { reason, ..self }
     }
 
-    fn log(&self, who: &str) -> Audit {
+    fn audit(&self, who: &str) -> AuditLog {
         self.backstop.audit(who).because(self.reason.clone())
     }
 
     /// Makes one, in the name of `who`.
-    pub async fn create(&self, who: &str, new: NewToken) -> Result<Minted, BadToken> {
+    pub async fn create(&self, who: &str, new: NewToken) -> Result<CreatedToken, CreateTokenError> {
         check(&new)?;
         let what = json!({ "name": new.name, "scopes": new.scopes, "queues": new.queues });
         let made = async { self.make(new).await.map(|minted| (1, minted)) };
-        self.log(who).around("token create", what, made).await
+        self.audit(who).record("token create", what, made).await
     }
 
-    async fn make(&self, new: NewToken) -> Result<Minted, BadToken> {
+    async fn make(&self, new: NewToken) -> Result<CreatedToken, CreateTokenError> {
         if self.list().await?.len() >= TOKENS_MAX {
-            return Err(BadToken::TooMany);
+            return Err(CreateTokenError::TooMany);
         }
         let (id, now) = (short_id(), self.backstop.now());
         // With its id in front it can be looked up.
-        let secret = Secret::draw(&format!("{PREFIX}{id}"));
-        let kept = Kept {
+        let secret = Secret::generate(&format!("{PREFIX}{id}"));
+        let stored = StoredToken {
             name: new.name,
             scopes: new.scopes,
             queues: new.queues,
-            sha256: secret.fingerprint().to_hex(),
+            sha256: secret.hash().to_hex(),
             created_at: now,
             expires_at: new.expires_in.map(|span| now.after(span)),
         };
-        let value = serde_json::to_vec(&kept)
+        let value = serde_json::to_vec(&stored)
             .map_err(|error| StoreError::misuse("making a token", error))?;
-        let name = format!("{CELLS}{id}");
-        let swap = Swap {
+        let name = format!("{CELL_PREFIX}{id}");
+        let swap = CellSwap {
             name,
             seen: None,
-            version: version(),
+            version: random_version(),
             value: Some(value),
         };
         match self.backstop.store().swap(vec![swap]).await?.pop() {
-            Some(Swapped::Applied) => Ok(Minted {
+            Some(SwapOutcome::Applied) => Ok(CreatedToken {
                 id,
                 token: secret.reveal().to_owned(),
             }),
@@ -191,45 +191,45 @@ impl<'a> Tokens<'a> {
 
     /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is
     /// left out, and logged.
-    pub async fn list(&self) -> Answer<Vec<Token>> {
-        let query = CellQuery {
-            prefix: CELLS.to_owned(),
+    pub async fn list(&self) -> StoreResult<Vec<Token>> {
+        let query = ListCellsRequest {
+            prefix: CELL_PREFIX.to_owned(),
             after: None,
             limit: CELLS_MAX,
         };
         let cells = self.backstop.store().list_cells(query).await?;
         Ok(cells
             .iter()
-            .filter_map(|cell| read(&cell.name, &cell.value))
+            .filter_map(|cell| parse_token(&cell.name, &cell.value))
             .collect())
     }
 
     /// The one of this id.
-    pub(super) async fn get(&self, id: &str) -> Answer<Option<Token>> {
+    pub(super) async fn get(&self, id: &str) -> StoreResult<Option<Token>> {
         let cell = self
             .backstop
             .store()
-            .cells(vec![format!("{CELLS}{id}")])
+            .cells(vec![format!("{CELL_PREFIX}{id}")])
             .await?
             .pop()
             .flatten();
-        Ok(cell.and_then(|cell| read(&cell.name, &cell.value)))
+        Ok(cell.and_then(|cell| parse_token(&cell.name, &cell.value)))
     }
 
     /// Ends one, in the name of `who`; answers whether there was one of this id.
-    pub async fn revoke(&self, who: &str, id: &str) -> Answer<bool> {
+    pub async fn revoke(&self, who: &str, id: &str) -> StoreResult<bool> {
         let revoked = async {
             self.remove(id)
                 .await
                 .map(|was_there| (was_there.then_some(1), was_there))
         };
-        self.log(who)
-            .around_change("token revoke", json!({ "id": id }), revoked)
+        self.audit(who)
+            .record_change("token revoke", json!({ "id": id }), revoked)
             .await
     }
 
-    async fn remove(&self, id: &str) -> Answer<bool> {
-        let name = format!("{CELLS}{id}");
+    async fn remove(&self, id: &str) -> StoreResult<bool> {
+        let name = format!("{CELL_PREFIX}{id}");
         if id.is_empty() || name.len() > backstop_core::limits::CELL_NAME_BYTES_MAX {
             return Ok(false);
         }
@@ -244,10 +244,10 @@ impl<'a> Tokens<'a> {
             return Ok(false);
         };
         // Nobody changes a token: whoever was faster has removed it.
-        let swap = Swap {
+        let swap = CellSwap {
             name,
             seen: Some(cell.version),
-            version: version(),
+            version: random_version(),
             value: None,
         };
         self.backstop.store().swap(vec![swap]).await?;
@@ -255,37 +255,39 @@ impl<'a> Tokens<'a> {
     }
 }
 
-fn check(new: &NewToken) -> Result<(), BadToken> {
+fn check(new: &NewToken) -> Result<(), CreateTokenError> {
     if new.scopes.is_empty() {
-        return Err(BadToken::NoScope);
+        return Err(CreateTokenError::NoScope);
     }
     if new.name.chars().count() > NAME_CHARS_MAX || new.name.chars().any(char::is_control) {
-        return Err(BadToken::Name);
+        return Err(CreateTokenError::Name);
     }
     if new.queues.len() > QUEUES_MAX {
-        return Err(BadToken::Queues);
+        return Err(CreateTokenError::Queues);
     }
     if new
         .expires_in
         .is_some_and(|span| span < Span::secs(1) || span > EXPIRES_MAX)
     {
-        return Err(BadToken::Expiry);
+        return Err(CreateTokenError::Expiry);
     }
     Ok(())
 }
 
-fn read(cell: &str, value: &[u8]) -> Option<Token> {
-    let token = serde_json::from_slice(value).ok().and_then(|kept: Kept| {
-        Some(Token {
-            id: cell.strip_prefix(CELLS)?.to_owned(),
-            name: kept.name,
-            scopes: kept.scopes,
-            queues: kept.queues,
-            created_at: kept.created_at,
-            expires_at: kept.expires_at,
-            fingerprint: Fingerprint::from_hex(&kept.sha256)?,
-        })
-    });
+fn parse_token(cell: &str, value: &[u8]) -> Option<Token> {
+    let token = serde_json::from_slice(value)
+        .ok()
+        .and_then(|stored: StoredToken| {
+            Some(Token {
+                id: cell.strip_prefix(CELL_PREFIX)?.to_owned(),
+                name: stored.name,
+                scopes: stored.scopes,
+                queues: stored.queues,
+                created_at: stored.created_at,
+                expires_at: stored.expires_at,
+                secret_hash: SecretHash::from_hex(&stored.sha256)?,
+            })
+        });
     if token.is_none() {
         tracing::error!(cell, "a token cannot be read; it lets nobody in");
     }

@@ -1,8 +1,8 @@
 //! Alert rules for Prometheus and a board for Grafana, made for what `/metrics` tells.
 
-mod board;
+mod grafana_dashboard;
 
-pub use board::board;
+pub use grafana_dashboard::board;
 
 /// The rules, as Prometheus reads them. Each alert has a summary, a description, and in `action`
 /// what to do.

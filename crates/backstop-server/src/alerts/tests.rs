@@ -1,5 +1,5 @@
 use super::*;
-use crate::meters::exported;
+use crate::telemetry::exported;
 use backstop_testkit::servers::promtool;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

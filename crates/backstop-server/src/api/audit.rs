@@ -1,6 +1,6 @@
 //! Who changed what.
 
-use super::read::{Asked, limit, ok};
+use super::read::{QueryParams, ok, parse_limit};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct AuditAsked {
+pub(super) struct ListAuditQuery {
     /// By somebody with this in the name.
     who: Option<String>,
     /// With this in what was done.
@@ -30,7 +30,7 @@ pub(super) struct AuditAsked {
 /// List who changed what, the newest first. A page looks at a thousand entries at most, whether
 /// they fit or not.
 #[utoipa::path(
-    get, path = "/audit", tag = "audit", params(AuditAsked),
+    get, path = "/audit", tag = "audit", params(ListAuditQuery),
     responses(
         (status = 200, body = AuditShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -39,21 +39,23 @@ pub(super) struct AuditAsked {
 pub(super) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<AuditAsked>,
+    QueryParams(query): QueryParams<ListAuditQuery>,
 ) -> Result<Response, Problem> {
-    let limit = limit(asked.limit.as_deref())?;
+    let limit = parse_limit(query.limit.as_deref())?;
     let (who, what) = (
-        asked.who.unwrap_or_default(),
-        asked.what.unwrap_or_default(),
+        query.who.unwrap_or_default(),
+        query.what.unwrap_or_default(),
     );
     let fits = |entry: &AuditEntry| entry.who.contains(&who) && entry.what.contains(&what);
-    let after = asked.cursor.filter(|cursor| !cursor.is_empty());
+    let after = query.cursor.filter(|cursor| !cursor.is_empty());
     // Some stores take no text with control characters in it.
     if after
         .as_ref()
         .is_some_and(|cursor| !cursor.bytes().all(|byte| byte.is_ascii_graphic()))
     {
-        return Err(Problem::bad("`cursor` is none that this list has given"));
+        return Err(Problem::bad_request(
+            "`cursor` is none that this list has given",
+        ));
     }
     let page = app
         .backstop()

@@ -1,15 +1,15 @@
 //! Breakers and gates.
 
-use super::read::{Asked, At, named, ok};
-use super::reason::ReasonAsked;
+use super::read::{PathParams, QueryParams, ok, parse_name};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::breaker::{BreakerShape, BreakersShape, DoneShape};
+use crate::wire::breaker::{BreakerDoneShape, BreakerShape, BreakersShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use backstop::breakers::{BY_HAND, GuardName};
+use backstop::breakers::{BY_HAND, BreakerName};
 
 /// List the breakers of queues, and the gates of kinds that had deaths.
 #[utoipa::path(
@@ -26,7 +26,7 @@ pub(super) async fn list(
     let guards = app.backstop().breakers().list().await?;
     let shown = guards
         .iter()
-        .filter(|guard| caller.reach().includes(guard.name.queue()));
+        .filter(|guard| caller.queue_scope().includes(guard.name.queue()));
     Ok(ok(&BreakersShape {
         breakers: shown.map(BreakerShape::new).collect(),
     }))
@@ -35,9 +35,9 @@ pub(super) async fn list(
 /// Close a breaker, or open a gate again, on all workers.
 #[utoipa::path(
     post, path = "/breakers/{b}/reset", tag = "breakers",
-    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ReasonAsked),
+    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ChangeReasonQuery),
     responses(
-        (status = 200, body = DoneShape<'_>),
+        (status = 200, body = BreakerDoneShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -45,15 +45,15 @@ pub(super) async fn list(
 pub(super) async fn reset(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let guard: GuardName = named(&name)?;
-    caller.reach().check(guard.queue())?;
+    let guard: BreakerName = parse_name(&name)?;
+    caller.queue_scope().check_queue(guard.queue())?;
     if !app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?)
+        .because(query.reason()?)
         .reset(&guard)
         .await?
     {
@@ -61,7 +61,7 @@ pub(super) async fn reset(
             "there is no breaker or gate {guard}; /v1/breakers lists them"
         )));
     }
-    Ok(ok(&DoneShape {
+    Ok(ok(&BreakerDoneShape {
         done: "reset",
         name: guard.to_string(),
     }))
@@ -71,28 +71,28 @@ pub(super) async fn reset(
 /// it, and its jobs stay where they are. The reason is also what is shown with it.
 #[utoipa::path(
     post, path = "/breakers/{b}/open", tag = "breakers",
-    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ReasonAsked),
+    params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ChangeReasonQuery),
     responses(
-        (status = 200, body = DoneShape<'_>),
+        (status = 200, body = BreakerDoneShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn open(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let guard: GuardName = named(&name)?;
-    caller.reach().check(guard.queue())?;
+    let guard: BreakerName = parse_name(&name)?;
+    caller.queue_scope().check_queue(guard.queue())?;
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
+        .because(query.reason()?);
     changes
         .open(&guard, changes.reason().unwrap_or(BY_HAND))
         .await?;
-    Ok(ok(&DoneShape {
+    Ok(ok(&BreakerDoneShape {
         done: "open",
         name: guard.to_string(),
     }))

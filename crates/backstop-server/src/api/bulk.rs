@@ -1,21 +1,21 @@
 //! Actions on all jobs that match: the same runs that pages start, watch and stop.
 
-use super::read::{Asked, At, Body, json, ok, parsed, to_the_end};
-use super::reason::ReasonAsked;
+use super::read::{PathParams, QueryParams, RequestBody, json, ok, parse_param, run_detached};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::access::{Caller, Reach};
-use crate::bulk::{Bulk, Plan, Report, Target, preview};
-use crate::wire::bulk::{PreviewShape, RunShape, RunsShape};
+use crate::access::{Caller, QueueScope};
+use crate::bulk::{BulkActions, BulkPlan, BulkReport, BulkTarget, count_target};
+use crate::wire::bulk::{BulkPreviewShape, BulkRunShape, BulkRunsShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
 use backstop::core::WorkerName;
-use backstop::core::amend::{Action, Filter};
+use backstop::core::amend::{AmendAction, Filter};
 use backstop::dead::{DeadFilter, DeadSelection};
-use backstop::search::Search;
+use backstop::search::JobSearch;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -30,7 +30,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
     expecting = "a bulk action: an object with `action`"
 )]
 #[schema(as = BulkAction)]
-pub(super) struct BulkAsked {
+pub(super) struct BulkBody {
     /// retry, cancel, delete or move. Dead letters are not cancelled.
     action: String,
     /// The queue that they are to run in, if they are to be moved.
@@ -50,7 +50,7 @@ pub(super) struct BulkAsked {
 /// Which jobs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct JobsAsked {
+struct JobFilterBody {
     queue: Option<String>,
     kind: Option<String>,
     state: Option<String>,
@@ -60,29 +60,31 @@ struct JobsAsked {
 
 /// Count the jobs that a bulk action would be about, and do nothing.
 #[utoipa::path(
-    post, path = "/bulk/preview", tag = "bulk", request_body = BulkAsked,
+    post, path = "/bulk/preview", tag = "bulk", request_body = BulkBody,
     responses(
-        (status = 200, body = PreviewShape),
+        (status = 200, body = BulkPreviewShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn look(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    body: Body,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
     let reader = caller.clone();
-    let read = move |body: &Body| target(body.read()?, reader.reach());
-    let target = body.read_by(&app, read).await?;
-    Ok(ok(&PreviewShape::new(preview(&app, &target).await?)))
+    let read = move |body: &RequestBody| read_target(body.read()?, reader.queue_scope());
+    let target = body.read_with(&app, read).await?;
+    Ok(ok(&BulkPreviewShape::new(
+        count_target(&app, &target).await?,
+    )))
 }
 
 /// Retry, cancel, delete or move all jobs that match. Goes on after the answer, whatever becomes of
 /// the caller or of this server.
 #[utoipa::path(
-    post, path = "/bulk", tag = "bulk", params(ReasonAsked), request_body = BulkAsked,
+    post, path = "/bulk", tag = "bulk", params(ChangeReasonQuery), request_body = BulkBody,
     responses(
-        (status = 202, description = "What was started", body = RunShape<'_>),
+        (status = 202, description = "What was started", body = BulkRunShape<'_>),
         (status = 429, description = "This server has as many under way as it takes", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -90,19 +92,19 @@ pub(super) async fn look(
 pub(super) async fn start(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
-    body: Body,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let reason = asked.reason()?;
+    let reason = query.reason()?;
     let reader = caller.clone();
-    let read = move |body: &Body| target(body.read()?, reader.reach());
-    let target = body.read_by(&app, read).await?;
-    let bulk = Bulk::new(&app, caller.name()).because(reason);
-    let (of, started) = (app.clone(), bulk.clone());
-    let id = to_the_end(async move {
-        let place = started.enter().ok_or_else(busy)?;
-        let expected = preview(&of, &target).await?.exact();
-        let plan = Plan {
+    let read = move |body: &RequestBody| read_target(body.read()?, reader.queue_scope());
+    let target = body.read_with(&app, read).await?;
+    let bulk = BulkActions::new(&app, caller.name()).because(reason);
+    let (app_handle, started) = (app.clone(), bulk.clone());
+    let id = run_detached(async move {
+        let place = started.enter().ok_or_else(too_many_runs)?;
+        let expected = count_target(&app_handle, &target).await?.exact();
+        let plan = BulkPlan {
             target,
             expected,
             back: String::new(),
@@ -110,10 +112,10 @@ pub(super) async fn start(
         Ok(started.start_in(place, plan).await?)
     });
     let id = id.await?;
-    Ok(answer(
+    Ok(respond_run(
         &app,
         StatusCode::ACCEPTED,
-        &run(&bulk, caller.reach(), &id).await?,
+        &find_run(&bulk, caller.queue_scope(), &id).await?,
     ))
 }
 
@@ -121,7 +123,7 @@ pub(super) async fn start(
 #[utoipa::path(
     get, path = "/bulk", tag = "bulk",
     responses(
-        (status = 200, body = RunsShape<'_>),
+        (status = 200, body = BulkRunsShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -130,16 +132,16 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let (reports, config) = (
-        Bulk::new(&app, caller.name()).reports().await?,
+        BulkActions::new(&app, caller.name()).reports().await?,
         app.config(),
     );
     let seen = reports
         .iter()
-        .filter(|report| is_within(caller.reach(), report));
+        .filter(|report| is_within(caller.queue_scope(), report));
     let now = app.backstop().now();
-    Ok(ok(&RunsShape {
+    Ok(ok(&BulkRunsShape {
         runs: seen
-            .map(|report| RunShape::new(report, &config.redaction, now))
+            .map(|report| BulkRunShape::new(report, &config.redaction, now))
             .collect(),
     }))
 }
@@ -148,7 +150,7 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/bulk/{id}", tag = "bulk", params(("id" = String, Path, description = "Its id")),
     responses(
-        (status = 200, body = RunShape<'_>),
+        (status = 200, body = BulkRunShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -156,20 +158,25 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(id): At<String>,
+    PathParams(id): PathParams<String>,
 ) -> Result<Response, Problem> {
-    Ok(answer(
+    Ok(respond_run(
         &app,
         StatusCode::OK,
-        &run(&Bulk::new(&app, caller.name()), caller.reach(), &id).await?,
+        &find_run(
+            &BulkActions::new(&app, caller.name()),
+            caller.queue_scope(),
+            &id,
+        )
+        .await?,
     ))
 }
 
 /// Stop a bulk action before its next step. What was done stays done.
 #[utoipa::path(
-    post, path = "/bulk/{id}/stop", tag = "bulk", params(("id" = String, Path, description = "Its id"), ReasonAsked),
+    post, path = "/bulk/{id}/stop", tag = "bulk", params(("id" = String, Path, description = "Its id"), ChangeReasonQuery),
     responses(
-        (status = 200, body = RunShape<'_>),
+        (status = 200, body = BulkRunShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 409, description = "It has ended already", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -178,27 +185,27 @@ pub(super) async fn show(
 pub(super) async fn stop(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(id): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let bulk = Bulk::new(&app, caller.name()).because(asked.reason()?);
-    run(&bulk, caller.reach(), &id).await?;
+    let bulk = BulkActions::new(&app, caller.name()).because(query.reason()?);
+    find_run(&bulk, caller.queue_scope(), &id).await?;
     if !bulk.stop(&id).await? {
         return Err(Problem::conflict("it has ended already"));
     }
-    Ok(answer(
+    Ok(respond_run(
         &app,
         StatusCode::OK,
-        &run(&bulk, caller.reach(), &id).await?,
+        &find_run(&bulk, caller.queue_scope(), &id).await?,
     ))
 }
 
 /// Go on with a bulk action whose server is gone, now and on this one. Servers do so by themselves
 /// within half a minute.
 #[utoipa::path(
-    post, path = "/bulk/{id}/resume", tag = "bulk", params(("id" = String, Path, description = "Its id"), ReasonAsked),
+    post, path = "/bulk/{id}/resume", tag = "bulk", params(("id" = String, Path, description = "Its id"), ChangeReasonQuery),
     responses(
-        (status = 200, body = RunShape<'_>),
+        (status = 200, body = BulkRunShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 409, description = "It has ended, or a server that is alive has it", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 429, description = "This server has as many under way as it takes", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -208,143 +215,151 @@ pub(super) async fn stop(
 pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(id): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let bulk = Bulk::new(&app, caller.name()).because(asked.reason()?);
-    run(&bulk, caller.reach(), &id).await?;
+    let bulk = BulkActions::new(&app, caller.name()).because(query.reason()?);
+    find_run(&bulk, caller.queue_scope(), &id).await?;
     let (resumed, named) = (bulk.clone(), id.clone());
-    match to_the_end(async move { Ok(resumed.resume(&named).await?) }).await? {
-        None => Err(busy()),
+    match run_detached(async move { Ok(resumed.resume(&named).await?) }).await? {
+        None => Err(too_many_runs()),
         Some(false) => Err(Problem::conflict(
             "it has ended, or a server that is alive has it",
         )),
-        Some(true) => Ok(answer(
+        Some(true) => Ok(respond_run(
             &app,
             StatusCode::OK,
-            &run(&bulk, caller.reach(), &id).await?,
+            &find_run(&bulk, caller.queue_scope(), &id).await?,
         )),
     }
 }
 
-fn answer(app: &App, status: StatusCode, report: &Report) -> Response {
+fn respond_run(app: &App, status: StatusCode, report: &BulkReport) -> Response {
     json(
         status,
-        &RunShape::new(report, &app.config().redaction, app.backstop().now()),
+        &BulkRunShape::new(report, &app.config().redaction, app.backstop().now()),
         1_024,
     )
 }
 
 /// The run of an id; one that is not the caller's to see is as good as none.
-async fn run(bulk: &Bulk, reach: &Reach, id: &str) -> Result<Report, Problem> {
+async fn find_run(bulk: &BulkActions, scope: &QueueScope, id: &str) -> Result<BulkReport, Problem> {
     let found = bulk
         .report(id)
         .await?
-        .filter(|report| is_within(reach, report));
-    found.ok_or_else(|| reach.no_such_run(id))
+        .filter(|report| is_within(scope, report));
+    found.ok_or_else(|| scope.bulk_run_not_found(id))
 }
 
-fn is_within(reach: &Reach, report: &Report) -> bool {
-    let keeps_to = |queue: &QueueName| reach.includes(queue);
+fn is_within(scope: &QueueScope, report: &BulkReport) -> bool {
+    let keeps_to = |queue: &QueueName| scope.includes(queue);
     let target = &report.target;
-    *reach == Reach::Everywhere
+    *scope == QueueScope::AllQueues
         || target.queue().is_some_and(keeps_to) && target.to.as_ref().is_none_or(keeps_to)
 }
 
-fn busy() -> Problem {
+fn too_many_runs() -> Problem {
     Problem::full(
         "as many bulk actions are under way as this server takes, or takes from one caller; nothing was started. Wait for one to end",
     )
 }
 
 /// What is asked for, as far as the caller may ask for it.
-fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
-    let to = parsed::<QueueName>("to", asked.to.as_deref())?;
-    let action = match (asked.action.as_str(), to) {
+fn read_target(body: BulkBody, scope: &QueueScope) -> Result<BulkTarget, Problem> {
+    let to = parse_param::<QueueName>("to", body.to.as_deref())?;
+    let action = match (body.action.as_str(), to) {
         ("move", Some(queue)) => {
-            reach.check(&queue)?;
-            Action::Move(queue)
+            scope.check_queue(&queue)?;
+            AmendAction::Move(queue)
         }
-        ("move", None) => return Err(Problem::bad("`to` names the queue they are to run in")),
-        (_, Some(_)) => return Err(Problem::bad("`to` goes with the action move only")),
-        ("retry", None) => Action::Retry,
-        ("cancel", None) => Action::Cancel,
-        ("delete", None) => Action::Delete,
-        _ => return Err(Problem::bad("`action` is retry, cancel, delete or move")),
+        ("move", None) => {
+            return Err(Problem::bad_request(
+                "`to` names the queue they are to run in",
+            ));
+        }
+        (_, Some(_)) => return Err(Problem::bad_request("`to` goes with the action move only")),
+        ("retry", None) => AmendAction::Retry,
+        ("cancel", None) => AmendAction::Cancel,
+        ("delete", None) => AmendAction::Delete,
+        _ => {
+            return Err(Problem::bad_request(
+                "`action` is retry, cancel, delete or move",
+            ));
+        }
     };
-    let said = match (asked.matching, asked.all) {
-        (Some(said), false) => said,
+    let fields = match (body.matching, body.all) {
+        (Some(fields), false) => fields,
         (None, true) => Map::new(),
         _ => {
-            return Err(Problem::bad(
+            return Err(Problem::bad_request(
                 "say which: `matching` with a filter, or `all`: true",
             ));
         }
     };
-    refuse_blank(&said)?;
-    let target = match asked.of.as_deref() {
-        None | Some("jobs") => Target::jobs(&jobs(said)?, &action),
-        Some("dead") if action == Action::Cancel => {
-            return Err(Problem::bad(
+    refuse_blank(&fields)?;
+    let target = match body.of.as_deref() {
+        None | Some("jobs") => BulkTarget::jobs(&read_job_search(fields)?, &action),
+        Some("dead") if action == AmendAction::Cancel => {
+            return Err(Problem::bad_request(
                 "dead letters have ended: they can be retried, moved and deleted",
             ));
         }
-        Some("dead") => Target::letters(&letters(said)?, &action),
-        Some(_) => return Err(Problem::bad("`of` is jobs or dead")),
+        Some("dead") => BulkTarget::letters(&read_dead_selection(fields)?, &action),
+        Some(_) => return Err(Problem::bad_request("`of` is jobs or dead")),
     };
     // Everything there is must be said in so many words.
-    if !asked.all && target.is_everything() {
-        return Err(Problem::bad(
+    if !body.all && target.is_everything() {
+        return Err(Problem::bad_request(
             "`matching` says nothing; say `all`: true to mean every one there is",
         ));
     }
     match target.queue() {
-        Some(queue) => reach.check(queue)?,
-        None => reach.check_across("name a `queue` in `matching`")?,
+        Some(queue) => scope.check_queue(queue)?,
+        None => scope.check_all_queues("name a `queue` in `matching`")?,
     }
     Ok(target)
 }
 
 /// In a list a field that is empty says nothing. Here it would be about more than was meant, so it
 /// is refused.
-fn refuse_blank(said: &Map<String, Value>) -> Result<(), Problem> {
+fn refuse_blank(fields: &Map<String, Value>) -> Result<(), Problem> {
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
-    match said.iter().find(|(_, value)| is_blank(value)) {
-        Some((name, _)) => Err(Problem::bad(format_args!(
+    match fields.iter().find(|(_, value)| is_blank(value)) {
+        Some((name, _)) => Err(Problem::bad_request(format_args!(
             "`matching`: `{name}` is empty; say what it is to be, or leave it out"
         ))),
         None => Ok(()),
     }
 }
 
-fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
-    let asked =
-        JobsAsked::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
+fn read_job_search(fields: Map<String, Value>) -> Result<JobSearch, Problem> {
+    let body =
+        JobFilterBody::deserialize(Value::Object(fields)).map_err(|error| bad_matching(&error))?;
     let filter = Filter {
-        queue: parsed("queue", asked.queue.as_deref())?,
-        kind: parsed("kind", asked.kind.as_deref())?,
-        state: parsed("state", asked.state.as_deref())?,
+        queue: parse_param("queue", body.queue.as_deref())?,
+        kind: parse_param("kind", body.kind.as_deref())?,
+        state: parse_param("state", body.state.as_deref())?,
         fingerprint: None,
     };
-    let worker = asked.worker.as_deref().map(WorkerName::new);
-    let search = Search {
+    let worker = body.worker.as_deref().map(WorkerName::new);
+    let search = JobSearch {
         filter,
-        text: parsed("text", asked.text.as_deref())?,
+        text: parse_param("text", body.text.as_deref())?,
         worker,
     };
     search.state()?;
     Ok(search)
 }
 
-fn letters(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
+fn read_dead_selection(fields: Map<String, Value>) -> Result<DeadSelection, Problem> {
     let filter =
-        DeadFilter::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
+        DeadFilter::deserialize(Value::Object(fields)).map_err(|error| bad_matching(&error))?;
     if filter
         .text
         .as_ref()
         .is_some_and(|text| text.len() > TEXT_BYTES_MAX)
     {
-        return Err(Problem::bad(format_args!(
+        return Err(Problem::bad_request(format_args!(
             "`text` has at most {TEXT_BYTES_MAX} bytes"
         )));
     }
@@ -355,6 +370,6 @@ fn letters(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
     })
 }
 
-fn within_matching(error: &serde_json::Error) -> Problem {
-    Problem::bad(format_args!("`matching`: {error}"))
+fn bad_matching(error: &serde_json::Error) -> Problem {
+    Problem::bad_request(format_args!("`matching`: {error}"))
 }

@@ -26,7 +26,7 @@ pub(super) async fn show(
         .into_iter()
         .filter(|scope| caller.may(*scope))
         .map(Scope::as_str);
-    let queues = caller.reach().queues();
+    let queues = caller.queue_scope().queues();
     let shape = CapabilitiesShape {
         base: app.base(),
         queues: queues.map(|queues| queues.iter().map(QueueName::as_str).collect()),

@@ -1,24 +1,31 @@
 //! Dead letters.
 
-use super::read::{Asked, At, Body, json, large, limit, ok, parsed, to_the_end};
-use super::reason::ReasonAsked;
-use super::within::{Part, letters_within, narrow_letter, paged};
+use super::read::{
+    PathParams, QueryParams, RequestBody, json, ok, parse_limit, parse_param, respond_off_thread,
+    run_detached,
+};
+use super::reason::ChangeReasonQuery;
+use super::scoped_reads::{
+    ScopedPage, hide_other_queues_in_letter, read_page, resolve_dead_selection,
+};
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::access::{Caller, Reach};
-use crate::redrives::run;
-use crate::wire::dead::{ChangedShape, DeadListShape, DeadStatsShape, GroupsShape, RedrivesShape};
+use crate::access::{Caller, QueueScope};
+use crate::redrives::spawn_redrive;
+use crate::wire::dead::{
+    DeadChangedShape, DeadGroupsShape, DeadListShape, DeadStatsShape, RedrivesShape,
+};
 use crate::wire::letter::RedriveShape;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
-use backstop::core::amend::{Action, Refusal};
+use backstop::core::amend::{AmendAction, AmendRefusal};
 use backstop::dead::redrive::{
-    CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL,
+    CANARY_DEFAULT, MAX_FAILURES_DEFAULT, RedriveError, RedrivePlan, THEN_RATE_DEFAULT,
 };
-use backstop::dead::{Changed, DeadFilter, DeadLetters, DeadPage, DeadSelection};
+use backstop::dead::{DeadChangeResult, DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -29,7 +36,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct GroupsAsked {
+pub(super) struct ListDeadGroupsQuery {
     /// Of this queue.
     queue: Option<String>,
     /// At most so many: 1 to 1000, 50 if not said.
@@ -40,7 +47,7 @@ pub(super) struct GroupsAsked {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct DeadAsked {
+pub(super) struct ListDeadQuery {
     /// Of this queue.
     queue: Option<String>,
     /// Of this kind.
@@ -64,7 +71,7 @@ pub(super) struct DeadAsked {
 /// Which dead letters to change: one of the four ways to say it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadSelection)]
-pub(super) struct SelectionShape {
+pub(super) struct DeadSelectionShape {
     /// These.
     ids: Option<Vec<String>>,
     /// Those that fit: `queue`, `kind`, `error_type`, `fingerprint`, `since`, `until`, `text`.
@@ -81,9 +88,9 @@ pub(super) struct SelectionShape {
 /// Which dead letters to move, and where to.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadMove)]
-pub(super) struct MoveShape {
+pub(super) struct DeadMoveShape {
     #[serde(flatten)]
-    selection: SelectionShape,
+    selection: DeadSelectionShape,
     /// The queue they are to run in.
     to: String,
 }
@@ -91,9 +98,9 @@ pub(super) struct MoveShape {
 /// Which dead letters to redrive, and how.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadRedrive)]
-pub(super) struct PlanShape {
+pub(super) struct RedrivePlanShape {
     #[serde(flatten)]
-    selection: SelectionShape,
+    selection: DeadSelectionShape,
     /// So many go first and are watched; 5 if not said.
     canary: Option<u32>,
     /// More failures than these among them stop it; 0 if not said.
@@ -117,32 +124,34 @@ pub(super) async fn stats(
     let mut stats = app.backstop().dead().stats().await?;
     stats
         .queues
-        .retain(|queue, _| caller.reach().includes(queue));
+        .retain(|queue, _| caller.queue_scope().includes(queue));
     stats.total = stats.queues.values().sum();
     Ok(ok(&stats))
 }
 
 /// Group dead letters by what they died of, the largest group first.
 #[utoipa::path(
-    get, path = "/dead/groups", tag = "dead", params(GroupsAsked),
+    get, path = "/dead/groups", tag = "dead", params(ListDeadGroupsQuery),
     responses(
-        (status = 200, body = GroupsShape<'_>),
+        (status = 200, body = DeadGroupsShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn groups(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<GroupsAsked>,
+    QueryParams(query): QueryParams<ListDeadGroupsQuery>,
 ) -> Result<Response, Problem> {
     let (queue, limit) = (
-        parsed("queue", asked.queue.as_deref())?,
-        limit(asked.limit.as_deref())?,
+        parse_param("queue", query.queue.as_deref())?,
+        parse_limit(query.limit.as_deref())?,
     );
-    let queues = match (caller.reach(), queue) {
-        (Reach::Queues(queues), None) => queues.iter().cloned().map(Some).collect(),
-        (reach, queue) => {
-            queue.as_ref().map_or(Ok(()), |queue| reach.check(queue))?;
+    let queues = match (caller.queue_scope(), queue) {
+        (QueueScope::Queues(queues), None) => queues.iter().cloned().map(Some).collect(),
+        (scope, queue) => {
+            queue
+                .as_ref()
+                .map_or(Ok(()), |queue| scope.check_queue(queue))?;
             vec![queue]
         }
     };
@@ -152,12 +161,12 @@ pub(super) async fn groups(
     }
     groups.sort_by_key(|group| Reverse(group.count));
     groups.truncate(limit);
-    Ok(ok(&GroupsShape::new(&groups)))
+    Ok(ok(&DeadGroupsShape::new(&groups)))
 }
 
 /// List dead letters, the newest death first, with secrets hidden.
 #[utoipa::path(
-    get, path = "/dead", tag = "dead", params(DeadAsked),
+    get, path = "/dead", tag = "dead", params(ListDeadQuery),
     responses(
         (status = 200, body = DeadListShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -166,25 +175,25 @@ pub(super) async fn groups(
 pub(super) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<DeadAsked>,
+    QueryParams(query): QueryParams<ListDeadQuery>,
 ) -> Result<Response, Problem> {
-    let limit = limit(asked.limit.as_deref())?;
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let queue = parsed("queue", asked.queue.as_deref())?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let queue = parse_param("queue", query.queue.as_deref())?;
     let filter = DeadFilter {
         queue: None,
-        kind: parsed("kind", asked.kind.as_deref())?,
-        error_type: said(asked.error_type),
-        fingerprint: parsed("fingerprint", asked.fingerprint.as_deref())?,
-        since: parsed("since", asked.since.as_deref())?,
-        until: parsed("until", asked.until.as_deref())?,
-        text: said(asked.text),
+        kind: parse_param("kind", query.kind.as_deref())?,
+        error_type: non_empty(query.error_type),
+        fingerprint: parse_param("fingerprint", query.fingerprint.as_deref())?,
+        since: parse_param("since", query.since.as_deref())?,
+        until: parse_param("until", query.until.as_deref())?,
+        text: non_empty(query.text),
     };
-    let dead = letters(&app, &caller);
-    let part = paged(
-        caller.reach(),
+    let dead = dead_letters(&app, &caller);
+    let part = read_page(
+        caller.queue_scope(),
         queue,
-        said(asked.cursor),
+        non_empty(query.cursor),
         |queue, cursor| {
             let (filter, dead) = (
                 DeadFilter {
@@ -196,10 +205,10 @@ pub(super) async fn list(
             async move {
                 let mut page = dead.list(&filter, cursor, limit).await?;
                 let is_empty = page.letters.is_empty() && page.damaged.is_empty();
-                Ok(Part {
+                Ok(ScopedPage {
                     is_empty,
                     next: page.next.take(),
-                    what: page,
+                    content: page,
                 })
             }
         },
@@ -207,16 +216,16 @@ pub(super) async fn list(
     .await?;
     let mut page = DeadPage {
         next: part.next,
-        ..part.what
+        ..part.content
     };
     let bytes = page
         .letters
         .iter()
         .map(|letter| letter.original_job.payload.get().len())
         .sum();
-    large(&app, bytes, move || {
+    respond_off_thread(&app, bytes, move || {
         for letter in &mut page.letters {
-            narrow_letter(caller.reach(), letter);
+            hide_other_queues_in_letter(caller.queue_scope(), letter);
         }
         ok(&DeadListShape::new(&page))
     })
@@ -225,9 +234,9 @@ pub(super) async fn list(
 
 /// Make dead letters ready again, with all attempts anew. Their history stays.
 #[utoipa::path(
-    post, path = "/dead/requeue", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
+    post, path = "/dead/requeue", tag = "dead", params(ChangeReasonQuery), request_body = DeadSelectionShape,
     responses(
-        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = ChangedShape),
+        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = DeadChangedShape),
         (status = 429, description = "The queue is full and takes none of them; they stay dead", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -235,20 +244,27 @@ pub(super) async fn list(
 pub(super) async fn requeue(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
-    body: Body,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let reason = asked.reason()?;
-    let selection = body.read_by(&app, |body| selection(body.read()?)).await?;
-    let parts = letters_within(&app, &caller, selection).await?;
-    change(letters(&app, &caller).because(reason), parts, Action::Retry).await
+    let reason = query.reason()?;
+    let selection = body
+        .read_with(&app, |body| read_selection(body.read()?))
+        .await?;
+    let parts = resolve_dead_selection(&app, &caller, selection).await?;
+    change(
+        dead_letters(&app, &caller).because(reason),
+        parts,
+        AmendAction::Retry,
+    )
+    .await
 }
 
 /// Make dead letters ready in another queue, `to`, with all attempts anew.
 #[utoipa::path(
-    post, path = "/dead/move", tag = "dead", params(ReasonAsked), request_body = MoveShape,
+    post, path = "/dead/move", tag = "dead", params(ChangeReasonQuery), request_body = DeadMoveShape,
     responses(
-        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = ChangedShape),
+        (status = 200, description = "To how many it was done, and to which not, as those that a full queue has no room for", body = DeadChangedShape),
         (status = 429, description = "The queue is full and takes none of them; they stay dead", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -256,23 +272,24 @@ pub(super) async fn requeue(
 pub(super) async fn move_to(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
-    body: Body,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let reason = asked.reason()?;
-    let read = |body: &Body| {
-        let mut said: Map<String, Value> = body.read()?;
-        let to: Option<QueueName> = taken(&mut said, "to")?;
-        let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
-        Ok((to, selection(said)?))
+    let reason = query.reason()?;
+    let read = |body: &RequestBody| {
+        let mut fields: Map<String, Value> = body.read()?;
+        let to: Option<QueueName> = take_field(&mut fields, "to")?;
+        let to =
+            to.ok_or_else(|| Problem::bad_request("`to` names the queue they are to run in"))?;
+        Ok((to, read_selection(fields)?))
     };
-    let (to, selection) = body.read_by(&app, read).await?;
-    caller.reach().check(&to)?;
-    let parts = letters_within(&app, &caller, selection).await?;
+    let (to, selection) = body.read_with(&app, read).await?;
+    caller.queue_scope().check_queue(&to)?;
+    let parts = resolve_dead_selection(&app, &caller, selection).await?;
     change(
-        letters(&app, &caller).because(reason),
+        dead_letters(&app, &caller).because(reason),
         parts,
-        Action::Move(to),
+        AmendAction::Move(to),
     )
     .await
 }
@@ -280,7 +297,7 @@ pub(super) async fn move_to(
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on
 /// after the answer.
 #[utoipa::path(
-    post, path = "/dead/redrive", tag = "dead", params(ReasonAsked), request_body = PlanShape,
+    post, path = "/dead/redrive", tag = "dead", params(ChangeReasonQuery), request_body = RedrivePlanShape,
     responses(
         (status = 202, description = "What was started", body = RedriveShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -289,32 +306,35 @@ pub(super) async fn move_to(
 pub(super) async fn redrive(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
-    body: Body,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let reason = asked.reason()?;
-    let read = |body: &Body| {
-        let mut said: Map<String, Value> = body.read()?;
-        Ok(Redrive {
-            canary: taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL),
-            max_failures: taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL),
-            then_rate: taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL),
-            selection: selection(said)?,
+    let reason = query.reason()?;
+    let read = |body: &RequestBody| {
+        let mut fields: Map<String, Value> = body.read()?;
+        Ok(RedrivePlan {
+            canary: take_field(&mut fields, "canary")?.unwrap_or(CANARY_DEFAULT),
+            max_failures: take_field(&mut fields, "max_failures")?.unwrap_or(MAX_FAILURES_DEFAULT),
+            then_rate: take_field(&mut fields, "then_rate")?.unwrap_or(THEN_RATE_DEFAULT),
+            selection: read_selection(fields)?,
         })
     };
-    let plan = body.read_by(&app, read).await?;
+    let plan = body.read_with(&app, read).await?;
     // What runs later is what was looked at now: the caller's own letters, and no others of their
     // ids.
-    let plan = Redrive {
-        selection: only(letters_within(&app, &caller, plan.selection).await?)?,
+    let plan = RedrivePlan {
+        selection: only_selection(resolve_dead_selection(&app, &caller, plan.selection).await?)?,
         ..plan
     };
-    let dead = letters(&app, &caller).because(reason);
+    let dead = dead_letters(&app, &caller).because(reason);
     // What is written down is run, whatever becomes of the caller or of the look at it.
-    let (id, reports) = to_the_end(async move {
-        let id = dead.redrive_unattended(plan).await.map_err(refused)?;
+    let (id, reports) = run_detached(async move {
+        let id = dead
+            .redrive_unattended(plan)
+            .await
+            .map_err(redrive_problem)?;
         let reports = dead.redrives().await;
-        run(&app, dead, id.clone());
+        spawn_redrive(&app, dead, id.clone());
         Ok((id, reports?))
     })
     .await?;
@@ -339,7 +359,7 @@ pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem
 /// Stop a redrive before its next step; what was requeued stays requeued.
 #[utoipa::path(
     post, path = "/dead/redrives/{id}/stop", tag = "dead",
-    params(("id" = String, Path, description = "The redrive"), ReasonAsked),
+    params(("id" = String, Path, description = "The redrive"), ChangeReasonQuery),
     responses(
         (status = 200, body = RedriveShape),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -350,18 +370,19 @@ pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem
 pub(super) async fn stop_redrive(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(id): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let dead = letters(&app, &caller).because(asked.reason()?);
-    let report = to_the_end(async move { dead.stop_redrive(&id).await.map_err(refused) }).await?;
+    let dead = dead_letters(&app, &caller).because(query.reason()?);
+    let report =
+        run_detached(async move { dead.stop_redrive(&id).await.map_err(redrive_problem) }).await?;
     Ok(ok(&report))
 }
 
 /// Let a redrive go on whose runner is gone: any server of the store goes on with it from now on.
 #[utoipa::path(
     post, path = "/dead/redrives/{id}/resume", tag = "dead",
-    params(("id" = String, Path, description = "The redrive"), ReasonAsked),
+    params(("id" = String, Path, description = "The redrive"), ChangeReasonQuery),
     responses(
         (status = 200, body = RedriveShape),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -372,14 +393,14 @@ pub(super) async fn stop_redrive(
 pub(super) async fn resume_redrive(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(id): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(id): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let dead = letters(&app, &caller).because(asked.reason()?);
-    let report = to_the_end(async move {
-        dead.leave_redrive(&id).await.map_err(refused)?;
+    let dead = dead_letters(&app, &caller).because(query.reason()?);
+    let report = run_detached(async move {
+        dead.leave_redrive(&id).await.map_err(redrive_problem)?;
         let reports = dead.redrives().await;
-        run(&app, dead, id.clone());
+        spawn_redrive(&app, dead, id.clone());
         Ok(reports?.into_iter().find(|report| report.id == id))
     });
     Ok(ok(&report.await?))
@@ -387,25 +408,27 @@ pub(super) async fn resume_redrive(
 
 /// Remove dead letters with their history. What is removed cannot be brought back.
 #[utoipa::path(
-    delete, path = "/dead", tag = "dead", params(ReasonAsked), request_body = SelectionShape,
+    delete, path = "/dead", tag = "dead", params(ChangeReasonQuery), request_body = DeadSelectionShape,
     responses(
-        (status = 200, body = ChangedShape),
+        (status = 200, body = DeadChangedShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
-    body: Body,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let reason = asked.reason()?;
-    let selection = body.read_by(&app, |body| selection(body.read()?)).await?;
-    let parts = letters_within(&app, &caller, selection).await?;
+    let reason = query.reason()?;
+    let selection = body
+        .read_with(&app, |body| read_selection(body.read()?))
+        .await?;
+    let parts = resolve_dead_selection(&app, &caller, selection).await?;
     change(
-        letters(&app, &caller).because(reason),
+        dead_letters(&app, &caller).because(reason),
         parts,
-        Action::Delete,
+        AmendAction::Delete,
     )
     .await
 }
@@ -414,56 +437,61 @@ pub(super) async fn delete(
 async fn change(
     dead: DeadLetters,
     parts: Vec<DeadSelection>,
-    action: Action,
+    action: AmendAction,
 ) -> Result<Response, Problem> {
-    let changed = to_the_end(async move {
-        let mut changed = Changed::default();
+    let changed = run_detached(async move {
+        let mut changed = DeadChangeResult::default();
         dead.change_each(&parts, &action, &mut changed).await?;
         Ok(changed)
     });
     let changed = changed.await?;
     let is_untouched =
         changed.count == 0 && changed.damaged.is_empty() && !changed.refused.is_empty();
-    if is_untouched && changed.refused.iter().all(|(_, why)| *why == Refusal::Full) {
-        return Err(Problem::refused(Refusal::Full));
+    if is_untouched
+        && changed
+            .refused
+            .iter()
+            .all(|(_, why)| *why == AmendRefusal::Full)
+    {
+        return Err(Problem::amend_refused(AmendRefusal::Full));
     }
-    Ok(ok(&ChangedShape::new(&changed)))
+    Ok(ok(&DeadChangedShape::new(&changed)))
 }
 
-fn letters(app: &App, caller: &Caller) -> DeadLetters {
+fn dead_letters(app: &App, caller: &Caller) -> DeadLetters {
     app.config().dead(app.backstop(), caller.name())
 }
 
 /// A field of its own, taken out from among those of a selection.
-fn taken<T: DeserializeOwned>(
-    said: &mut Map<String, Value>,
+fn take_field<T: DeserializeOwned>(
+    fields: &mut Map<String, Value>,
     name: &str,
 ) -> Result<Option<T>, Problem> {
-    let value = said.remove(name).filter(|value| !value.is_null());
+    let value = fields.remove(name).filter(|value| !value.is_null());
     let read = value.map(serde_json::from_value).transpose();
-    read.map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
+    read.map_err(|error| Problem::bad_request(format_args!("`{name}`: {error}")))
 }
 
-fn selection(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
-    DeadSelection::deserialize(Value::Object(said)).map_err(Problem::bad)
+fn read_selection(fields: Map<String, Value>) -> Result<DeadSelection, Problem> {
+    DeadSelection::deserialize(Value::Object(fields)).map_err(Problem::bad_request)
 }
 
 /// What one redrive can be of.
-fn only(parts: Vec<DeadSelection>) -> Result<DeadSelection, Problem> {
+fn only_selection(parts: Vec<DeadSelection>) -> Result<DeadSelection, Problem> {
     let queues = parts.len();
     let mut parts = parts.into_iter();
     match (parts.next(), parts.next()) {
         (Some(selection), None) => Ok(selection),
-        _ => Err(Problem::bad(format_args!(
+        _ => Err(Problem::bad_request(format_args!(
             "these letters are of {queues} queues, and a redrive by such a token is of one; start one for each"
         ))),
     }
 }
 
-fn refused(error: RedriveError) -> Problem {
+fn redrive_problem(error: RedriveError) -> Problem {
     match error {
         RedriveError::Store(error) => error.into(),
-        RedriveError::BadPlan(_) => Problem::bad(error),
+        RedriveError::BadPlan(_) => Problem::bad_request(error),
         RedriveError::NotFound(_) => Problem::not_found(error),
         other => Problem::conflict(other),
     }

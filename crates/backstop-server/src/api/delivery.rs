@@ -9,7 +9,7 @@
 use super::Problem;
 use crate::App;
 use axum::body::Body;
-use backstop::remote::{Ask, Attendance, Handed};
+use backstop::http_workers::{LeaseRequest, LeasedJob, SeenWorkers};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use std::convert::Infallible;
@@ -19,74 +19,74 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
 /// Jobs that were handed out and have not reached anybody: taken back when this is dropped.
-pub(super) struct Undelivered {
+pub(super) struct UndeliveredJobs {
     app: App,
-    attendance: Arc<Attendance>,
-    handed: Vec<Handed>,
+    attendance: Arc<SeenWorkers>,
+    leased: Vec<LeasedJob>,
 }
 
 /// Looks for jobs. Whoever stops waiting for this ends the search in good order.
-pub(super) async fn look(
+pub(super) async fn lease_jobs(
     app: &App,
-    attendance: Arc<Attendance>,
-    ask: Ask,
-) -> Result<Undelivered, Problem> {
+    attendance: Arc<SeenWorkers>,
+    ask: LeaseRequest,
+) -> Result<UndeliveredJobs, Problem> {
     let leaving = app.closing().child_token();
     let is_gone = leaving.clone().drop_guard();
     let app = app.clone();
     let search = tokio::spawn(async move {
         let config = app.config();
-        let handed = app
+        let leased = app
             .backstop()
-            .remote(&config, &attendance)
+            .http_workers(&config, &attendance)
             .lease_until(&ask, &leaving)
             .await?;
-        Ok(Undelivered {
+        Ok(UndeliveredJobs {
             app,
             attendance,
-            handed,
+            leased,
         })
     });
-    let found = crate::to_the_end::ended(search.await);
+    let found = crate::detached::join_detached(search.await);
     drop(is_gone);
     found
 }
 
-impl Undelivered {
-    pub(super) fn handed(&self) -> &[Handed] {
-        &self.handed
+impl UndeliveredJobs {
+    pub(super) fn leased(&self) -> &[LeasedJob] {
+        &self.leased
     }
 
     /// The body of the answer that carries these jobs.
-    pub(super) fn carried_by(self, answer: impl Into<Bytes>) -> Body {
-        Body::new(Delivery {
-            left: answer.into(),
+    pub(super) fn into_body(self, answer: impl Into<Bytes>) -> Body {
+        Body::new(DeliveryBody {
+            remaining: answer.into(),
             undelivered: Some(self),
         })
     }
 
-    fn delivered(mut self) {
-        self.handed.clear();
+    fn mark_delivered(mut self) {
+        self.leased.clear();
     }
 }
 
-impl Drop for Undelivered {
+impl Drop for UndeliveredJobs {
     fn drop(&mut self) {
-        let handed = std::mem::take(&mut self.handed);
+        let leased = std::mem::take(&mut self.leased);
         // Without a runtime the process is ending; the leases then run out by themselves.
-        let (false, Ok(runtime)) = (handed.is_empty(), Handle::try_current()) else {
+        let (false, Ok(runtime)) = (leased.is_empty(), Handle::try_current()) else {
             return;
         };
         tracing::info!(
-            count = handed.len(),
+            count = leased.len(),
             "whoever asked for jobs is gone; they are taken back"
         );
         let (app, attendance) = (self.app.clone(), Arc::clone(&self.attendance));
         runtime.spawn(async move {
             let config = app.config();
             app.backstop()
-                .remote(&config, &attendance)
-                .take_back(handed)
+                .http_workers(&config, &attendance)
+                .release_undelivered(leased)
                 .await;
         });
     }
@@ -94,12 +94,12 @@ impl Drop for Undelivered {
 
 /// An answer whose last byte comes by itself: it is asked for only when there is room for it behind
 /// all others.
-struct Delivery {
-    left: Bytes,
-    undelivered: Option<Undelivered>,
+struct DeliveryBody {
+    remaining: Bytes,
+    undelivered: Option<UndeliveredJobs>,
 }
 
-impl hyper::body::Body for Delivery {
+impl hyper::body::Body for DeliveryBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -108,22 +108,22 @@ impl hyper::body::Body for Delivery {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        let most = this.left.len().saturating_sub(1);
+        let most = this.remaining.len().saturating_sub(1);
         if most > 0 {
-            return Poll::Ready(Some(Ok(Frame::data(this.left.split_to(most)))));
+            return Poll::Ready(Some(Ok(Frame::data(this.remaining.split_to(most)))));
         }
         if let Some(undelivered) = this.undelivered.take() {
-            undelivered.delivered();
+            undelivered.mark_delivered();
         }
-        let last = std::mem::take(&mut this.left);
+        let last = std::mem::take(&mut this.remaining);
         Poll::Ready((!last.is_empty()).then(|| Ok(Frame::data(last))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
+        self.remaining.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.len() as u64)
+        SizeHint::with_exact(self.remaining.len() as u64)
     }
 }

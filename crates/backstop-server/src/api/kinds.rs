@@ -1,10 +1,10 @@
 //! Kinds.
 
-use super::read::{Asked, ok};
+use super::read::{QueryParams, ok};
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::history::{Window, kinds};
+use crate::history::{TimeWindow, read_kinds};
 use crate::wire::kind::KindsShape;
 use axum::Extension;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct KindsAsked {
+pub(super) struct ListKindsQuery {
     /// 5m, 1h, 24h or 7d; 1h if not said.
     window: Option<String>,
 }
@@ -27,7 +27,7 @@ pub(super) struct KindsAsked {
 /// A run over HTTP counts for its kind if it ends at the server that handed it out, and lately; at
 /// another it counts for its queue alone.
 #[utoipa::path(
-    get, path = "/kinds", tag = "queues", params(KindsAsked),
+    get, path = "/kinds", tag = "queues", params(ListKindsQuery),
     responses(
         (status = 200, body = KindsShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -36,15 +36,15 @@ pub(super) struct KindsAsked {
 pub(super) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<KindsAsked>,
+    QueryParams(query): QueryParams<ListKindsQuery>,
 ) -> Result<Response, Problem> {
-    let window: Window = match asked.window.as_deref() {
-        None => Window::default(),
-        Some(text) => text.parse().map_err(Problem::bad)?,
+    let window: TimeWindow = match query.window.as_deref() {
+        None => TimeWindow::default(),
+        Some(text) => text.parse().map_err(Problem::bad_request)?,
     };
-    let found = kinds(app.backstop(), window).await?;
+    let found = read_kinds(app.backstop(), window).await?;
     let shown = found
         .iter()
-        .filter(|(queue, ..)| caller.reach().includes(queue));
+        .filter(|(queue, ..)| caller.queue_scope().includes(queue));
     Ok(ok(&KindsShape::new(window, shown)))
 }

@@ -19,15 +19,15 @@ mod queues;
 mod read;
 mod reason;
 mod schedules;
+mod scoped_reads;
 mod streams;
 mod sweeps;
 mod tables;
-mod within;
 mod work;
 mod workers;
 
-pub use new_queues::NewQueues;
-pub use openapi::{described, description};
+pub use new_queues::NewQueueLimit;
+pub use openapi::{description, description_route};
 pub use problem::{Problem, ProblemShape};
 pub use work::WAIT_MAX;
 
@@ -36,7 +36,7 @@ use axum::Extension;
 use axum::extract::{DefaultBodyLimit, OriginalUri};
 use axum::http::Method;
 use backstop::core::limits::{ENQUEUE_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use backstop::remote::Attendance;
+use backstop::http_workers::SeenWorkers;
 use std::sync::Arc;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
@@ -112,7 +112,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));
     many.merge(one)
         .fallback(no_such_route)
-        .layer(Extension(Arc::new(Attendance::default())))
+        .layer(Extension(Arc::new(SeenWorkers::default())))
 }
 
 /// With an answer for methods that a path does not have.
@@ -128,7 +128,7 @@ async fn no_such_route(OriginalUri(uri): OriginalUri) -> Problem {
 }
 
 async fn no_such_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
-    Problem::method(format_args!(
+    Problem::method_not_allowed(format_args!(
         "{method} does not go with {}; /openapi.json lists what does",
         uri.path()
     ))

@@ -7,7 +7,7 @@ use super::Problem;
 use crate::App;
 use crate::access::Caller;
 use backstop::core::limits::{STREAMS_MAX, TOKEN_QUEUES_MAX};
-use backstop::streams::letters_queue;
+use backstop::streams::dead_letter_queue;
 use backstop::{NewJob, QueueName, StreamName};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,14 +19,14 @@ const LIST_FRESH: Duration = Duration::from_secs(5);
 
 /// The queues and streams that tokens have named; a stream counts as the queue of its dead letters.
 #[derive(Default)]
-pub struct NewQueues {
+pub struct NewQueueLimit {
     named: Mutex<HashMap<String, HashSet<QueueName>>>,
     listed: tokio::sync::Mutex<Option<(Instant, HashSet<QueueName>)>>,
     /// The streams of the store when it was last asked, and those let in since.
     streams: tokio::sync::Mutex<Option<(Instant, HashSet<StreamName>)>>,
 }
 
-impl NewQueues {
+impl NewQueueLimit {
     fn named(&self) -> MutexGuard<'_, HashMap<String, HashSet<QueueName>>> {
         // Sets are whole between any two of their changes.
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,7 +48,7 @@ impl NewQueues {
         let config = app.config();
         let is_free = |queue: &QueueName| config.queues.contains_key(queue);
         let queues: Vec<&QueueName> = queues.into_iter().filter(|queue| !is_free(queue)).collect();
-        let Err(mut fresh) = self.note(token, queues) else {
+        let Err(mut fresh) = self.count_new(token, queues) else {
             return Ok(());
         };
         let mut listed = self.listed.lock().await;
@@ -66,7 +66,7 @@ impl NewQueues {
             fresh.retain(|queue| !exists.contains(*queue));
         }
         drop(listed);
-        match self.note(token, fresh) {
+        match self.count_new(token, fresh) {
             Err(too_many) if !too_many.is_empty() => Err(Problem::too_many_queues(format_args!(
                 "queue {} is new, and this token has already named {TOKEN_QUEUES_MAX} queues. Push to a queue that exists, \
                  or add the queue to the configuration; nothing was enqueued",
@@ -116,9 +116,9 @@ impl NewQueues {
                  no record was taken in"
             )));
         }
-        let letters = letters_queue(stream);
+        let letters = dead_letter_queue(stream);
         if let Some(token) = caller.name().strip_prefix("token ")
-            && self.note(token, vec![&letters]).is_err()
+            && self.count_new(token, vec![&letters]).is_err()
         {
             return Err(Problem::too_many_streams(format_args!(
                 "stream {stream} is new, and this token has already named {TOKEN_QUEUES_MAX} \
@@ -132,7 +132,11 @@ impl NewQueues {
 
     /// Counts these queues to the share of a token; those that it has not named before, if there
     /// are too many.
-    fn note<'q>(&self, token: &str, queues: Vec<&'q QueueName>) -> Result<(), Vec<&'q QueueName>> {
+    fn count_new<'q>(
+        &self,
+        token: &str,
+        queues: Vec<&'q QueueName>,
+    ) -> Result<(), Vec<&'q QueueName>> {
         let mut named = self.named();
         let known = named.entry(token.to_owned()).or_default();
         let fresh: Vec<&QueueName> = queues

@@ -4,7 +4,7 @@ use crate::App;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::{any, get};
-use backstop_core::State;
+use backstop_core::JobState;
 use backstop_core::limits::{
     KIND_BYTES_MAX, QUEUE_NAME_MAX, REASON_CHARS_MAX, SEARCH_CHARS_MAX, STREAM_NAME_MAX,
 };
@@ -22,16 +22,16 @@ const TOKEN: &str = "token";
 pub fn description(base: &str) -> Value {
     // Events are pages' as well, and mounted with them.
     let events = OpenApiRouter::<App>::new().routes(routes!(crate::events::events));
-    let api = OpenApiRouter::with_openapi(empty(base)).nest("/v1", super::routes());
+    let api = OpenApiRouter::with_openapi(empty_document(base)).nest("/v1", super::routes());
     let written = serde_json::to_value(api.merge(events).into_openapi());
     let mut document = written.expect("a description has only text, numbers and lists");
-    narrow(&mut document);
+    add_constraints(&mut document);
     document
 }
 
 /// Says of texts that stand for something else what they can be: parameters are read as text, and
 /// refused with a reason of ours.
-fn narrow(document: &mut Value) {
+fn add_constraints(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (path, item) in paths {
         for operation in item
@@ -44,7 +44,7 @@ fn narrow(document: &mut Value) {
                 .and_then(Value::as_array_mut);
             for parameter in parameters.into_iter().flatten() {
                 let name = parameter["name"].as_str().unwrap_or_default();
-                if let Some(schema) = of_parameter(path, name) {
+                if let Some(schema) = parameter_schema(path, name) {
                     // An empty one says nothing: a form sends all of its fields.
                     parameter["schema"] = match parameter["in"].as_str() {
                         Some("query") => json!({ "anyOf": [schema, { "const": "" }] }),
@@ -55,10 +55,10 @@ fn narrow(document: &mut Value) {
         }
     }
     for (field, schema) in [
-        ("NewJob/properties/queue", name(QUEUE_NAME_MAX)),
+        ("NewJob/properties/queue", name_schema(QUEUE_NAME_MAX)),
         (
             "NewJob/properties/kind",
-            nullable(text(KIND_BYTES_MAX, "^[^\\x00]+$")),
+            nullable(text_schema(KIND_BYTES_MAX, "^[^\\x00]+$")),
         ),
         (
             "BulkAction/properties/action",
@@ -68,7 +68,10 @@ fn narrow(document: &mut Value) {
             "BulkAction/properties/of",
             json!({ "type": ["string", "null"], "enum": ["jobs", "dead", null] }),
         ),
-        ("BulkAction/properties/to", nullable(name(QUEUE_NAME_MAX))),
+        (
+            "BulkAction/properties/to",
+            nullable(name_schema(QUEUE_NAME_MAX)),
+        ),
         (
             "DeadSelection/properties/ids",
             json!({ "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } }),
@@ -81,56 +84,60 @@ fn narrow(document: &mut Value) {
             "DeadSelection/properties/oldest",
             json!({ "type": "integer", "minimum": 1 }),
         ),
-        ("DeadSelection/properties/queue", name(QUEUE_NAME_MAX)),
+        (
+            "DeadSelection/properties/queue",
+            name_schema(QUEUE_NAME_MAX),
+        ),
         ("DeadSelection/properties/all", json!({ "const": true })),
-        ("NewJob/properties/delay", duration()),
+        ("NewJob/properties/delay", duration_schema()),
         (
             "NewJob/properties/priority",
             json!({ "type": ["string", "null"], "enum": PRIORITIES }),
         ),
-        ("Lease/properties/queues/items", name(QUEUE_NAME_MAX)),
-        ("End/properties/retry_in", duration()),
+        ("Lease/properties/queues/items", name_schema(QUEUE_NAME_MAX)),
+        ("End/properties/retry_in", duration_schema()),
         // What was never handed out is stale, whatever it is.
         ("End/properties/lease", json!({})),
         ("Held/properties/lease", json!({})),
-        ("Lease/properties/pid", whole_number(u32::MAX)),
-        ("Lease/properties/concurrency", whole_number(u32::MAX)),
-        ("Beat/properties/pid", whole_number(u32::MAX)),
-        ("Beat/properties/concurrency", whole_number(u32::MAX)),
-        ("Error/properties/http_status", whole_number(u16::MAX)),
+        ("Lease/properties/pid", integer_schema(u32::MAX)),
+        ("Lease/properties/concurrency", integer_schema(u32::MAX)),
+        ("Beat/properties/pid", integer_schema(u32::MAX)),
+        ("Beat/properties/concurrency", integer_schema(u32::MAX)),
+        ("Error/properties/http_status", integer_schema(u16::MAX)),
     ] {
-        if let Some(described) = document.pointer_mut(&format!("/components/schemas/{field}")) {
-            let description = described.get("description").cloned();
-            *described = schema;
+        if let Some(property) = document.pointer_mut(&format!("/components/schemas/{field}")) {
+            let description = property.get("description").cloned();
+            *property = schema;
             description
                 .into_iter()
-                .for_each(|text| described["description"] = text);
+                .for_each(|text| property["description"] = text);
         }
     }
     if let Some(selection) = document.pointer_mut("/components/schemas/DeadSelection") {
-        let alone = |field: &str| json!({ "required": [field], "not": { "required": ["queue"] } });
+        let required_alone =
+            |field: &str| json!({ "required": [field], "not": { "required": ["queue"] } });
         selection["oneOf"] = json!([
             { "required": ["ids"] },
-            alone("matching"),
+            required_alone("matching"),
             { "required": ["oldest", "queue"] },
-            alone("all"),
+            required_alone("all"),
         ]);
     }
 }
 
-fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
+fn parameter_schema(path: &str, parameter: &str) -> Option<Value> {
     Some(match parameter {
-        "queue" | "q" => name(QUEUE_NAME_MAX),
-        "s" if path.starts_with("/v1/streams/") => name(STREAM_NAME_MAX),
-        "state" => json!({ "type": "string", "enum": State::ALL.map(State::as_str) }),
+        "queue" | "q" => name_schema(QUEUE_NAME_MAX),
+        "s" if path.starts_with("/v1/streams/") => name_schema(STREAM_NAME_MAX),
+        "state" => json!({ "type": "string", "enum": JobState::ALL.map(JobState::as_str) }),
         "limit" => json!({ "type": "number" }),
         "holding" => json!({ "type": "boolean" }),
         "window" => json!({ "type": "string", "enum": ["5m", "1h", "24h", "7d"] }),
         "fingerprint" => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{16}$" }),
         "since" | "until" => json!({ "type": "string", "format": "date-time" }),
-        "kind" => text(KIND_BYTES_MAX, "^[^\\x00]+$"),
+        "kind" => text_schema(KIND_BYTES_MAX, "^[^\\x00]+$"),
         "text" => json!({ "type": "string", "minLength": 1, "maxLength": SEARCH_CHARS_MAX }),
-        "reason" => text(REASON_CHARS_MAX, &format!("^[^\\s{HIDDEN}][^{HIDDEN}]*$")),
+        "reason" => text_schema(REASON_CHARS_MAX, &format!("^[^\\s{HIDDEN}][^{HIDDEN}]*$")),
         // What these lists give out as `next`; anything else is refused.
         "cursor" if ["/v1/jobs", "/v1/dead", "/v1/audit"].contains(&path) => {
             json!({ "type": "string", "pattern": "^[!-~]+$" })
@@ -151,16 +158,16 @@ const PRIORITIES: [Option<&str>; 5] = [
     None,
 ];
 
-fn name(max: usize) -> Value {
+fn name_schema(max: usize) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._-]+$" })
 }
 
 /// Text of a length from 1 to `max`.
-fn text(max: usize, pattern: &str) -> Value {
+fn text_schema(max: usize, pattern: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": pattern })
 }
 
-fn whole_number(max: impl Into<u32>) -> Value {
+fn integer_schema(max: impl Into<u32>) -> Value {
     json!({ "type": ["integer", "null"], "minimum": 0, "maximum": max.into() })
 }
 
@@ -170,7 +177,7 @@ fn nullable(mut schema: Value) -> Value {
 }
 
 /// Durations that are never too long; a few that are longer, or have a fraction, are taken too.
-fn duration() -> Value {
+fn duration_schema() -> Value {
     let days = "[0-9]{1,3}|[12][0-9]{3}|3[0-5][0-9]{2}|36[0-5][0-9]|3660";
     let pattern =
         format!("^([0-9]{{1,11}}ms|[0-9]{{1,8}}s|[0-9]{{1,6}}m|[0-9]{{1,4}}h|({days})d)$");
@@ -178,7 +185,7 @@ fn duration() -> Value {
 }
 
 /// The route that shows it: `/openapi.json`.
-pub fn described(base: &str) -> Router<App> {
+pub fn description_route(base: &str) -> Router<App> {
     let text = Bytes::from(description(base).to_string());
     let show = move || {
         let text = text.clone();
@@ -190,7 +197,7 @@ pub fn described(base: &str) -> Router<App> {
         .route("/v1/", any(super::no_such_route))
 }
 
-fn empty(base: &str) -> OpenApi {
+fn empty_document(base: &str) -> OpenApi {
     let info = InfoBuilder::new()
         .title("backstop")
         .version(env!("CARGO_PKG_VERSION"))

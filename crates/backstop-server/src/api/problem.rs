@@ -1,11 +1,11 @@
 //! What goes wrong, told to programs: `application/problem+json`, with a detail that says what to
 //! do.
 
-use super::read::escaped;
+use super::read::escape_body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use backstop::core::amend::Refusal;
+use backstop::core::amend::AmendRefusal;
 use backstop::core::port::StoreError;
 use serde::Serialize;
 use std::fmt::Display;
@@ -63,7 +63,7 @@ impl Problem {
     }
 
     /// The request says something that cannot be.
-    pub fn bad(detail: impl Display) -> Self {
+    pub fn bad_request(detail: impl Display) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             "bad-request",
@@ -83,7 +83,7 @@ impl Problem {
     }
 
     /// There is such a thing, and this cannot be done to it.
-    pub fn method(detail: impl Display) -> Self {
+    pub fn method_not_allowed(detail: impl Display) -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "method-not-allowed",
@@ -166,7 +166,7 @@ impl Problem {
     }
 
     /// A database of the user's failed.
-    pub fn elsewhere(detail: impl Display) -> Self {
+    pub fn database_failed(detail: impl Display) -> Self {
         Self::new(
             StatusCode::BAD_GATEWAY,
             "database-failed",
@@ -176,7 +176,7 @@ impl Problem {
     }
 
     /// A database of the user's took too long.
-    pub fn too_slow(detail: impl Display) -> Self {
+    pub fn database_too_slow(detail: impl Display) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
             "database-too-slow",
@@ -186,10 +186,10 @@ impl Problem {
     }
 
     /// Why an action does not apply to a job.
-    pub fn refused(refusal: Refusal) -> Self {
+    pub fn amend_refused(refusal: AmendRefusal) -> Self {
         match refusal {
-            Refusal::NotFound => Self::not_found(refusal),
-            Refusal::Full => Self {
+            AmendRefusal::NotFound => Self::not_found(refusal),
+            AmendRefusal::Full => Self {
                 count: Some(0),
                 ..Self::full(refusal)
             },
@@ -220,7 +220,7 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match &error {
-            StoreError::Misuse { cause, .. } => Self::bad(cause),
+            StoreError::Misuse { cause, .. } => Self::bad_request(cause),
             StoreError::TooManyQueues { cause } => Self::too_many_queues(cause),
             StoreError::Unavailable { cause, .. } if cause.contains("disk is full") => Self::new(
                 StatusCode::INSUFFICIENT_STORAGE,
@@ -255,7 +255,7 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             count: self.count,
         };
-        let body = escaped(serde_json::to_vec(&shape).unwrap_or_default());
+        let body = escape_body(serde_json::to_vec(&shape).unwrap_or_default());
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(

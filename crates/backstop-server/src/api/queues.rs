@@ -1,7 +1,7 @@
 //! Queues.
 
-use super::read::{Asked, At, named, ok, to_the_end};
-use super::reason::ReasonAsked;
+use super::read::{PathParams, QueryParams, ok, parse_name, run_detached};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
@@ -26,7 +26,7 @@ pub(super) async fn list(
     let queues = app.backstop().store().queues(app.backstop().now()).await?;
     let shown = queues
         .iter()
-        .filter(|queue| caller.reach().includes(&queue.name));
+        .filter(|queue| caller.queue_scope().includes(&queue.name));
     Ok(ok(&QueuesShape {
         queues: shown.map(QueueShape::new).collect(),
     }))
@@ -34,7 +34,7 @@ pub(super) async fn list(
 
 /// Keep a queue's jobs from being given out, on all workers; pushes go on.
 #[utoipa::path(
-    post, path = "/queues/{q}/pause", tag = "queues", params(("q" = String, Path, description = "The queue"), ReasonAsked),
+    post, path = "/queues/{q}/pause", tag = "queues", params(("q" = String, Path, description = "The queue"), ChangeReasonQuery),
     responses(
         (status = 200, body = PausedShape<String>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -43,14 +43,14 @@ pub(super) async fn list(
 pub(super) async fn pause(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(queue): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(queue): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let queue: QueueName = named(&queue)?;
-    caller.reach().check(&queue)?;
+    let queue: QueueName = parse_name(&queue)?;
+    caller.queue_scope().check_queue(&queue)?;
     app.backstop()
         .changes(caller.name())
-        .because(asked.reason()?)
+        .because(query.reason()?)
         .pause(&queue)
         .await?;
     Ok(ok(&PausedShape::queue(queue, true)))
@@ -58,7 +58,7 @@ pub(super) async fn pause(
 
 /// Give a paused queue's jobs out again.
 #[utoipa::path(
-    post, path = "/queues/{q}/resume", tag = "queues", params(("q" = String, Path, description = "The queue"), ReasonAsked),
+    post, path = "/queues/{q}/resume", tag = "queues", params(("q" = String, Path, description = "The queue"), ChangeReasonQuery),
     responses(
         (status = 200, body = PausedShape<String>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -67,14 +67,14 @@ pub(super) async fn pause(
 pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(queue): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(queue): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let queue: QueueName = named(&queue)?;
-    caller.reach().check(&queue)?;
+    let queue: QueueName = parse_name(&queue)?;
+    caller.queue_scope().check_queue(&queue)?;
     app.backstop()
         .changes(caller.name())
-        .because(asked.reason()?)
+        .because(query.reason()?)
         .resume(&queue)
         .await?;
     Ok(ok(&PausedShape::queue(queue, false)))
@@ -83,7 +83,7 @@ pub(super) async fn resume(
 /// Keep the jobs of every queue that is open from being given out; pushes go on. A queue that comes
 /// into being later is open.
 #[utoipa::path(
-    post, path = "/queues/pause", tag = "queues", params(ReasonAsked),
+    post, path = "/queues/pause", tag = "queues", params(ChangeReasonQuery),
     responses(
         (status = 200, body = AllQueuesShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -92,20 +92,20 @@ pub(super) async fn resume(
 pub(super) async fn pause_all(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
-    let queues = to_the_end(async move { Ok(changes.pause_all().await?) }).await?;
+        .because(query.reason()?);
+    let queues = run_detached(async move { Ok(changes.pause_all().await?) }).await?;
     Ok(ok(&AllQueuesShape::new(queues)))
 }
 
 /// Give the jobs of the queues that were paused with all others out again; those that were paused
 /// by themselves stay so.
 #[utoipa::path(
-    post, path = "/queues/resume", tag = "queues", params(ReasonAsked),
+    post, path = "/queues/resume", tag = "queues", params(ChangeReasonQuery),
     responses(
         (status = 200, body = AllQueuesShape),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -114,12 +114,12 @@ pub(super) async fn pause_all(
 pub(super) async fn resume_all(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Asked(asked): Asked<ReasonAsked>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
-    let queues = to_the_end(async move { Ok(changes.resume_all().await?) }).await?;
+        .because(query.reason()?);
+    let queues = run_detached(async move { Ok(changes.resume_all().await?) }).await?;
     Ok(ok(&AllQueuesShape::new(queues)))
 }

@@ -3,8 +3,8 @@
 use super::Problem;
 use crate::App;
 use crate::access::Caller;
-use crate::turns::{Crowded, Turn};
 use crate::wire::list::TOO_MANY;
+use crate::work_limits::{Crowded, WorkPermit};
 use axum::body::HttpBody;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -21,23 +21,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// How many entries a list has if nobody says.
-const LIMIT_USUAL: usize = 50;
+const LIMIT_DEFAULT: usize = 50;
 /// The most a list has.
 const LIMIT_MAX: usize = 1_000;
 
 /// The bytes of a request. Those of a large one take one of the places of its caller, from before
 /// they are received: nobody fills the memory, or the queue to be parsed, for everybody.
-pub(super) struct Body {
+pub(super) struct RequestBody {
     pub(super) bytes: Bytes,
-    _turn: Option<Turn>,
+    _turn: Option<WorkPermit>,
 }
 
-impl FromRequest<App> for Body {
+impl FromRequest<App> for RequestBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let turn = match caller_of_large(&request) {
-            Some(caller) => Some(app.bodies().enter(&caller).await?),
+            Some(caller) => Some(app.bodies().acquire(&caller).await?),
             None => None,
         };
         let read = Bytes::from_request(request, app).await;
@@ -45,7 +45,7 @@ impl FromRequest<App> for Body {
             StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(
                 "the request is larger than its limit: 1 MB a job, 8 MB a batch. Send less at once, or store large data elsewhere and push its address",
             ),
-            _ => Problem::bad(format_args!("the request could not be read: {}", rejection.body_text())),
+            _ => Problem::bad_request(format_args!("the request could not be read: {}", rejection.body_text())),
         })?;
         let turn = turn.filter(|_| bytes.len() >= LARGE_BYTES_MIN);
         Ok(Self { bytes, _turn: turn })
@@ -62,22 +62,22 @@ fn caller_of_large(request: &Request) -> Option<Arc<str>> {
         .map(|caller| Arc::clone(caller.key()))
 }
 
-impl Body {
+impl RequestBody {
     /// What the request says.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         serde_json::from_slice(&self.bytes).map_err(|error| {
             let is_list = self.bytes.trim_ascii_start().starts_with(b"[");
-            unreadable(&error, is_list)
+            explain_unreadable(&error, is_list)
         })
     }
 
     /// What `read` makes of the request; a large one is read off the serving threads.
-    pub(super) async fn read_by<T: Send + 'static>(
+    pub(super) async fn read_with<T: Send + 'static>(
         self,
         app: &App,
         read: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        app.large()
+        app.large_work()
             .body(self.bytes.len(), move || read(&self))
             .await?
     }
@@ -95,7 +95,7 @@ impl Body {
 }
 
 /// Why a body cannot be read, in the words of whoever wrote it.
-fn unreadable(error: &serde_json::Error, is_list: bool) -> Problem {
+fn explain_unreadable(error: &serde_json::Error, is_list: bool) -> Problem {
     let (place, text) = (
         format!(" at line {} column {}", error.line(), error.column()),
         error.to_string(),
@@ -111,7 +111,7 @@ fn unreadable(error: &serde_json::Error, is_list: bool) -> Problem {
     };
     if !error.is_data() {
         let what = what.replace("expected ident", "expected true, false or null");
-        return Problem::bad(format_args!("the body is not JSON: {what}{place}"));
+        return Problem::bad_request(format_args!("the body is not JSON: {what}{place}"));
     }
     let mismatch = what
         .strip_prefix("invalid type: ")
@@ -126,17 +126,17 @@ fn unreadable(error: &serde_json::Error, is_list: bool) -> Problem {
         None => mismatch,
     };
     match mismatch {
-        Some((found, expected)) => Problem::bad(format_args!(
+        Some((found, expected)) => Problem::bad_request(format_args!(
             "the body: expected {}, found {}{place}",
-            in_json(expected),
-            in_json(found)
+            json_type_name(expected),
+            json_type_name(found)
         )),
-        None => Problem::bad(format_args!("the body: {what}{place}")),
+        None => Problem::bad_request(format_args!("the body: {what}{place}")),
     }
 }
 
 /// What serde calls a thing, as JSON calls it.
-fn in_json(name: &str) -> &str {
+fn json_type_name(name: &str) -> &str {
     match name {
         "map" | "a map" => "an object",
         "sequence" | "a sequence" => "a list",
@@ -170,15 +170,15 @@ impl From<Crowded> for Problem {
 }
 
 /// The parts of a path, decoded.
-pub(super) struct At<T>(pub(super) T);
+pub(super) struct PathParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<T>::from_request_parts(parts, state).await;
         path.map(|Path(at)| Self(at)).map_err(|rejection| {
-            Problem::bad(format_args!(
+            Problem::bad_request(format_args!(
                 "the path cannot be read: {}",
                 rejection.body_text()
             ))
@@ -187,78 +187,79 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
 }
 
 /// The parameters behind a question mark.
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::<T>::from_request_parts(parts, state).await;
-        query.map(|Query(asked)| Self(asked)).map_err(|rejection| {
-            Problem::bad(format_args!("the parameters: {}", rejection.body_text()))
+        query.map(|Query(query)| Self(query)).map_err(|rejection| {
+            Problem::bad_request(format_args!("the parameters: {}", rejection.body_text()))
         })
     }
 }
 
 /// What a parameter says; an empty one says nothing.
-pub(super) fn parsed<T>(name: &str, text: Option<&str>) -> Result<Option<T>, Problem>
+pub(super) fn parse_param<T>(name: &str, text: Option<&str>) -> Result<Option<T>, Problem>
 where
     T: FromStr,
     T::Err: Display,
 {
-    let said = text.filter(|text| !text.is_empty());
-    said.map(str::parse)
+    let text = text.filter(|text| !text.is_empty());
+    text.map(str::parse)
         .transpose()
-        .map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
+        .map_err(|error| Problem::bad_request(format_args!("`{name}`: {error}")))
 }
 
 /// A part of a path that names something.
-pub(super) fn named<T>(text: &str) -> Result<T, Problem>
+pub(super) fn parse_name<T>(text: &str) -> Result<T, Problem>
 where
     T: FromStr,
     T::Err: Display,
 {
-    text.parse().map_err(|error: T::Err| Problem::bad(error))
+    text.parse()
+        .map_err(|error: T::Err| Problem::bad_request(error))
 }
 
 /// The length of a list: what is too small or too large is brought to the nearest that is not.
-pub(super) fn limit(text: Option<&str>) -> Result<usize, Problem> {
-    let Some(number) = parsed::<f64>("limit", text)? else {
-        return Ok(LIMIT_USUAL);
+pub(super) fn parse_limit(text: Option<&str>) -> Result<usize, Problem> {
+    let Some(number) = parse_param::<f64>("limit", text)? else {
+        return Ok(LIMIT_DEFAULT);
     };
     if number.is_nan() {
-        return Err(Problem::bad("`limit` is a number from 1 to 1000"));
+        return Err(Problem::bad_request("`limit` is a number from 1 to 1000"));
     }
-    Ok(clamped(number, LIMIT_MAX))
+    Ok(clamp_number(number, LIMIT_MAX))
 }
 
 /// A number from 1 to `max`, whatever was written. NaN cannot be written in JSON.
 #[expect(clippy::cast_sign_loss, reason = "clamped before")]
 #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
-pub(super) fn clamped(number: f64, max: usize) -> usize {
+pub(super) fn clamp_number(number: f64, max: usize) -> usize {
     number.clamp(1.0, max as f64) as usize
 }
 
 /// A result as JSON. `size` is about how many bytes it takes.
 pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> Response {
-    match written(shape, size) {
-        Ok(body) => typed(status, escaped(body)),
+    match to_json(shape, size) {
+        Ok(body) => with_json_type(status, escape_body(body)),
         Err(problem) => problem.into_response(),
     }
 }
 
 /// A result as JSON that `write` makes, of payloads of so many bytes; a large one is written off
 /// the serving threads.
-pub(super) async fn large(
+pub(super) async fn respond_off_thread(
     app: &App,
     bytes: usize,
     write: impl FnOnce() -> Response + Send + 'static,
 ) -> Result<Response, Problem> {
-    Ok(app.large().answer(bytes, write).await?)
+    Ok(app.large_work().answer(bytes, write).await?)
 }
 
 /// A result in the bytes of JSON. `size` is about how many.
-pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Problem> {
+pub(super) fn to_json(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Problem> {
     let mut body = Vec::with_capacity(size);
     // Shapes have only text keys and finite numbers.
     serde_json::to_writer(&mut body, shape).map_err(|error| {
@@ -276,7 +277,7 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
 
 /// The same JSON without characters that a terminal acts on: answers are looked at with curl.
 /// Leases are not: a worker gets its payload byte for byte.
-pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
+pub(super) fn escape_body(body: Vec<u8>) -> Vec<u8> {
     // One of these bytes is in each of the characters that JSON leaves raw.
     let may_begin_one = |byte: &u8| matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2);
     if !body.iter().any(may_begin_one) {
@@ -289,7 +290,7 @@ pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
 }
 
 /// An answer whose body is JSON.
-pub(super) fn typed(status: StatusCode, body: impl IntoResponse) -> Response {
+pub(super) fn with_json_type(status: StatusCode, body: impl IntoResponse) -> Response {
     let kind = HeaderValue::from_static("application/json");
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
@@ -299,12 +300,12 @@ pub(super) fn ok(shape: &impl Serialize) -> Response {
     json(StatusCode::OK, shape, 1_024)
 }
 
-/// [`crate::to_the_end::to_the_end`] of a change that fails with a problem, whatever errors it
+/// [`crate::detached::run_detached`] of a change that fails with a problem, whatever errors it
 /// meets on the way.
-pub(super) fn to_the_end<T: Send + 'static>(
+pub(super) fn run_detached<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> impl Future<Output = Result<T, Problem>> {
-    crate::to_the_end::to_the_end(change)
+    crate::detached::run_detached(change)
 }
 
 #[cfg(test)]
@@ -314,12 +315,12 @@ mod tests {
     #[test]
     fn what_is_wrong_in_a_body_is_said_in_words_of_json() {
         let check = |text: &str, expected: &str| {
-            let body = Body {
+            let body = RequestBody {
                 bytes: Bytes::copy_from_slice(text.as_bytes()),
                 _turn: None,
             };
             let problem = body
-                .read::<crate::wire::work::SettleShape<'_>>()
+                .read::<crate::wire::work::SettleRequestShape<'_>>()
                 .unwrap_err();
             assert!(problem.detail().contains(expected), "{text}: {problem:?}");
         };
@@ -350,7 +351,7 @@ mod tests {
     #[test]
     fn a_limit_is_brought_to_the_nearest_that_can_be() {
         let check = |text: &str, expected: usize| {
-            assert_eq!(limit(Some(text)).unwrap(), expected, "{text}");
+            assert_eq!(parse_limit(Some(text)).unwrap(), expected, "{text}");
         };
         check("", 50);
         check("7", 7);
@@ -361,10 +362,10 @@ mod tests {
         check("inf", 1_000);
         check("-inf", 1);
         check("99999999999999999999999999", 1_000);
-        assert_eq!(limit(None).unwrap(), 50);
+        assert_eq!(parse_limit(None).unwrap(), 50);
         for wrong in ["NaN", "ten", "1; DROP TABLE jobs", "\0"] {
             assert_eq!(
-                limit(Some(wrong)).unwrap_err().status(),
+                parse_limit(Some(wrong)).unwrap_err().status(),
                 StatusCode::BAD_REQUEST,
                 "{wrong}"
             );

@@ -2,8 +2,8 @@
 //! since not all of these have a body.
 
 use super::Problem;
-use super::read::parsed;
-use backstop::audit::Reason;
+use super::read::parse_param;
+use backstop::audit::AuditReason;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -11,19 +11,19 @@ use utoipa::IntoParams;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct ReasonAsked {
+pub(super) struct ChangeReasonQuery {
     /// Why, for the audit: one line of at most 200 characters.
     reason: Option<String>,
 }
 
-impl ReasonAsked {
+impl ChangeReasonQuery {
     /// The reason, if one is given.
-    pub(super) fn reason(&self) -> Result<Option<Reason>, Problem> {
-        reason(self.reason.as_deref())
+    pub(super) fn reason(&self) -> Result<Option<AuditReason>, Problem> {
+        parse_reason(self.reason.as_deref())
     }
 }
 
 /// The reason that a parameter gives, if it says anything.
-pub(super) fn reason(text: Option<&str>) -> Result<Option<Reason>, Problem> {
-    parsed("reason", text)
+pub(super) fn parse_reason(text: Option<&str>) -> Result<Option<AuditReason>, Problem> {
+    parse_param("reason", text)
 }

@@ -1,15 +1,18 @@
 //! Streams: records in, and how keys stand.
 
-use super::read::{Asked, At, Body, large, limit, named, ok, parsed};
-use super::reason::ReasonAsked;
+use super::read::{
+    PathParams, QueryParams, RequestBody, ok, parse_limit, parse_name, parse_param,
+    respond_off_thread,
+};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::history::Alarms;
-use crate::wire::list::List;
+use crate::history::StreamAlarms;
+use crate::wire::list::LimitedList;
 use crate::wire::stream::{
-    ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape,
-    StreamShape, StreamsShape, redacted,
+    StreamKeyDoneShape, StreamKeyForgottenShape, StreamKeyShape, StreamKeysShape,
+    StreamOfferedRecordShape, StreamOfferedShape, StreamShape, StreamsShape, redacted,
 };
 use axum::Extension;
 use axum::extract::State;
@@ -18,8 +21,10 @@ use backstop::config::StreamConfig;
 use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
 use backstop::core::port::StoreError;
 use backstop::core::stream::OffStep;
-use backstop::operate::Changes;
-use backstop::streams::{Grids, Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
+use backstop::operate::AuditedChanges;
+use backstop::streams::{
+    KeyFilter, KeyGrids, KeyState, OfferOutcome, Record, RecordReader, ResumeFrom, Stream,
+};
 use backstop::{StreamKey, StreamName};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -40,7 +45,7 @@ const GRIDS_WITHIN: Duration = Duration::from_millis(250);
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct KeysAsked {
+pub(super) struct ListStreamKeysQuery {
     /// Only keys that hold records: true.
     holding: Option<String>,
     /// Only keys behind this one: the `next` of the page before.
@@ -52,7 +57,7 @@ pub(super) struct KeysAsked {
 /// Records that come in together; a record alone may also be the whole body.
 #[derive(Serialize, ToSchema)]
 #[schema(as = StreamRecords)]
-pub(super) struct RecordsShape {
+pub(super) struct StreamRecordsShape {
     /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says
     /// where key and position are in.
     #[schema(max_items = 5000)]
@@ -62,7 +67,7 @@ pub(super) struct RecordsShape {
 /// A body as it is read: many records, or one that is all of it. The list is read no further than
 /// its bound.
 enum OfferedBody<'a> {
-    Many(List<&'a RawValue, OFFER_MAX>),
+    Many(LimitedList<&'a RawValue, OFFER_MAX>),
     One,
 }
 
@@ -103,9 +108,9 @@ impl<'de> Visitor<'de> for OfferedBodyVisitor {
 /// held are durable.
 #[utoipa::path(
     post, path = "/streams/{s}/records", tag = "streams", params(("s" = String, Path, description = "The stream")),
-    request_body = RecordsShape,
+    request_body = StreamRecordsShape,
     responses(
-        (status = 200, body = OfferedTogetherShape),
+        (status = 200, body = StreamOfferedShape),
         (status = 429, description = "Their keys keep as many records as they can, or the stream is new and there are too many", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -113,34 +118,34 @@ impl<'de> Visitor<'de> for OfferedBodyVisitor {
 pub(super) async fn offer(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(stream): At<String>,
-    body: Body,
+    PathParams(stream): PathParams<String>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let name: StreamName = named(&stream)?;
-    let (reading, of) = (app.clone(), name.clone());
+    let name: StreamName = parse_name(&stream)?;
+    let (reading, stream_name) = (app.clone(), name.clone());
     let records = body
-        .read_by(&app, move |body| records(&reading, &of, body))
+        .read_with(&app, move |body| read_records(&reading, &stream_name, body))
         .await?;
     let places: Vec<(StreamKey, i64)> = records
         .iter()
         .map(|record| (record.key.clone(), record.position))
         .collect();
-    let stream = stream_of(&app, &name)?;
+    let stream = open_stream(&app, &name)?;
     if !records.is_empty() {
         app.new_queues().check_stream(&app, &caller, &name).await?;
     }
     let off_steps = off_steps(&app, &caller, &stream, &records).await;
     let answers = stream.offer(records).await?;
-    if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
+    if !answers.is_empty() && answers.iter().all(|answer| *answer == OfferOutcome::Full) {
         return Err(Problem::full(
             "their keys keep as many records as they can; see that the stream is served, and that no key is halted",
         ));
     }
     let results = places.into_iter().zip(answers).zip(off_steps);
     let results = results.map(|(((key, position), offered), off_step)| {
-        OfferedShape::new(key, position, offered, off_step)
+        StreamOfferedRecordShape::new(key, position, offered, off_step)
     });
-    Ok(ok(&OfferedTogetherShape {
+    Ok(ok(&StreamOfferedShape {
         results: results.collect(),
     }))
 }
@@ -153,8 +158,8 @@ async fn off_steps(
     stream: &Stream,
     records: &[Record],
 ) -> Vec<Option<OffStep>> {
-    let turn = app.reads().enter_now(caller.key());
-    let mut grids = Grids::new(if turn.is_some() { GRIDS_MAX } else { 0 });
+    let turn = app.reads().try_acquire(caller.key());
+    let mut grids = KeyGrids::new(if turn.is_some() { GRIDS_MAX } else { 0 });
     let mut off_steps = Vec::with_capacity(records.len());
     let until = Instant::now() + GRIDS_WITHIN;
     for record in records {
@@ -165,29 +170,29 @@ async fn off_steps(
     off_steps
 }
 
-fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {
+fn read_records(app: &App, name: &StreamName, body: &RequestBody) -> Result<Vec<Record>, Problem> {
     let config = app.config();
     let usual = StreamConfig::default();
-    let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
+    let reading = RecordReader::new(config.streams.get(name).unwrap_or(&usual), None);
     let OfferedBody::Many(written) = body.read()? else {
-        return Ok(vec![record(&reading, &body.bytes, "")?]);
+        return Ok(vec![read_record(&reading, &body.bytes, "")?]);
     };
     let read = |(at, raw): (usize, &&RawValue)| {
-        record(&reading, raw.get().as_bytes(), &format!("record {at}: "))
+        read_record(&reading, raw.get().as_bytes(), &format!("record {at}: "))
     };
     written.0.iter().enumerate().map(read).collect()
 }
 
 /// A record, or what is wrong with the one that `which` names.
-fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Problem> {
+fn read_record(reading: &RecordReader<'_>, text: &[u8], which: &str) -> Result<Record, Problem> {
     let wrong = if text.len() > PAYLOAD_BYTES_MAX {
         Problem::too_large
     } else {
-        Problem::bad
+        Problem::bad_request
     };
     reading
         .record(text)
-        .map_err(|told| wrong(format!("{which}{told}")))
+        .map_err(|error| wrong(format!("{which}{error}")))
 }
 
 /// List streams: what they hold, and what happened in them.
@@ -200,7 +205,7 @@ fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Pro
 )]
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let streams = app.backstop().store().streams().await?;
-    let alarms = Alarms::read(app.backstop(), &streams).await?;
+    let alarms = StreamAlarms::read(app.backstop(), &streams).await?;
     let shapes = streams
         .iter()
         .map(|status| StreamShape::new(status, &alarms));
@@ -211,28 +216,28 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
 
 /// List the keys of a stream: how far they are, what they hold, what they wait for.
 #[utoipa::path(
-    get, path = "/streams/{s}/keys", tag = "streams", params(("s" = String, Path, description = "The stream"), KeysAsked),
+    get, path = "/streams/{s}/keys", tag = "streams", params(("s" = String, Path, description = "The stream"), ListStreamKeysQuery),
     responses(
-        (status = 200, body = KeysShape<'_>),
+        (status = 200, body = StreamKeysShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn keys(
     State(app): State<App>,
-    At(stream): At<String>,
-    Asked(asked): Asked<KeysAsked>,
+    PathParams(stream): PathParams<String>,
+    QueryParams(query): QueryParams<ListStreamKeysQuery>,
 ) -> Result<Response, Problem> {
-    let name: StreamName = named(&stream)?;
-    let limit = limit(asked.limit.as_deref())?;
-    let after: Option<StreamKey> = parsed("cursor", asked.cursor.as_deref())?;
-    let is_holding = parsed::<bool>("holding", asked.holding.as_deref())?.unwrap_or_default();
+    let name: StreamName = parse_name(&stream)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let after: Option<StreamKey> = parse_param("cursor", query.cursor.as_deref())?;
+    let is_holding = parse_param::<bool>("holding", query.holding.as_deref())?.unwrap_or_default();
     let which = if is_holding {
-        WhichKeys::Holding
+        KeyFilter::Holding
     } else {
-        WhichKeys::All
+        KeyFilter::All
     };
-    let stream = stream_of(&app, &name)?;
+    let stream = open_stream(&app, &name)?;
     let is_first = after.is_none();
     let keys = stream.keys(after, which, limit).await?;
     let is_known = !keys.is_empty() || !is_first || app.config().streams.contains_key(&name);
@@ -241,7 +246,7 @@ pub(super) async fn keys(
             "there is no stream {name}; /v1/streams lists them"
         )));
     }
-    Ok(ok(&KeysShape::new(&keys, limit)))
+    Ok(ok(&StreamKeysShape::new(&keys, limit)))
 }
 
 /// Show one key: its gaps, what it holds, what was missing, what came late.
@@ -249,25 +254,25 @@ pub(super) async fn keys(
     get, path = "/streams/{s}/keys/{k}", tag = "streams",
     params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key")),
     responses(
-        (status = 200, body = KeyWholeShape<'_>),
+        (status = 200, body = StreamKeyShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn key(
     State(app): State<App>,
-    At((stream, key)): At<(String, String)>,
+    PathParams((stream, key)): PathParams<(String, String)>,
 ) -> Result<Response, Problem> {
-    let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
-    let stored = stream_of(&app, &name)?
+    let (name, key): (StreamName, StreamKey) = (parse_name(&stream)?, parse_name(&key)?);
+    let stored = open_stream(&app, &name)?
         .key(&key)
         .await?
-        .ok_or_else(|| no_key(&name, &key))?;
+        .ok_or_else(|| key_not_found(&name, &key))?;
     let (config, bytes) = (app.config(), stored.bytes());
-    large(&app, bytes, move || {
+    respond_off_thread(&app, bytes, move || {
         let stored = redacted(stored, &config.redaction);
-        match Standing::from_bytes(&stored.standing) {
-            Ok(standing) => ok(&KeyWholeShape::new(&name, &stored, &standing)),
+        match KeyState::from_bytes(&stored.state) {
+            Ok(key_state) => ok(&StreamKeyShape::new(&name, &stored, &key_state)),
             Err(error) => {
                 Problem::from(StoreError::corrupt("looking at a key", error)).into_response()
             }
@@ -279,9 +284,9 @@ pub(super) async fn key(
 /// Forget a key: what it holds is gone, and its next record is its first.
 #[utoipa::path(
     delete, path = "/streams/{s}/keys/{k}", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ChangeReasonQuery),
     responses(
-        (status = 200, body = ForgottenShape<'_>),
+        (status = 200, body = StreamKeyForgottenShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -289,18 +294,18 @@ pub(super) async fn key(
 pub(super) async fn forget(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At((stream, key)): At<(String, String)>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams((stream, key)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
-    let stream = stream_of(&app, &name)?;
+    let (name, key): (StreamName, StreamKey) = (parse_name(&stream)?, parse_name(&key)?);
+    let stream = open_stream(&app, &name)?;
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
+        .because(query.reason()?);
     let gone = changes.forget(&stream, &key).await?;
-    let gone = gone.ok_or_else(|| no_key(&name, &key))?;
-    Ok(ok(&ForgottenShape {
+    let gone = gone.ok_or_else(|| key_not_found(&name, &key))?;
+    Ok(ok(&StreamKeyForgottenShape {
         count: gone.records,
         disabled: false,
         key: &key,
@@ -310,21 +315,21 @@ pub(super) async fn forget(
 /// Forget a key, and ignore its records until it is enabled: what it holds is gone.
 #[utoipa::path(
     post, path = "/streams/{s}/keys/{k}/disable", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ChangeReasonQuery),
     responses(
-        (status = 200, body = ForgottenShape<'_>),
+        (status = 200, body = StreamKeyForgottenShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn disable(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At((stream, key)): At<(String, String)>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams((stream, key)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    let (stream, key, changes) = change_target(&app, &caller, (&stream, &key), &query)?;
     let gone = changes.disable(&stream, &key).await?;
-    Ok(ok(&ForgottenShape {
+    Ok(ok(&StreamKeyForgottenShape {
         count: gone.records,
         disabled: true,
         key: &key,
@@ -334,9 +339,9 @@ pub(super) async fn disable(
 /// Take the records of a disabled key again; its next record is its first.
 #[utoipa::path(
     post, path = "/streams/{s}/keys/{k}/enable", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ChangeReasonQuery),
     responses(
-        (status = 200, body = KeyDoneShape<'_>),
+        (status = 200, body = StreamKeyDoneShape<'_>),
         (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -344,17 +349,17 @@ pub(super) async fn disable(
 pub(super) async fn enable(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At((stream, key)): At<(String, String)>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams((stream, key)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
+    let (stream, key, changes) = change_target(&app, &caller, (&stream, &key), &query)?;
     if !changes.enable(&stream, &key).await? {
         return Err(Problem::conflict(format_args!(
             "key {key} of stream {} is not disabled",
             stream.name()
         )));
     }
-    Ok(ok(&KeyDoneShape {
+    Ok(ok(&StreamKeyDoneShape {
         done: "enabled",
         key: &key,
     }))
@@ -363,9 +368,9 @@ pub(super) async fn enable(
 /// Set a halted key going again: the record it halted at is tried once more.
 #[utoipa::path(
     post, path = "/streams/{s}/keys/{k}/resume", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ChangeReasonQuery),
     responses(
-        (status = 200, body = KeyDoneShape<'_>),
+        (status = 200, body = StreamKeyDoneShape<'_>),
         (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -373,19 +378,19 @@ pub(super) async fn enable(
 pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At((stream, key)): At<(String, String)>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams((stream, key)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let asked = asked_for(&app, &caller, (&stream, &key), &asked)?;
-    set_going(asked, Resume::Again, "resumed").await
+    let target = change_target(&app, &caller, (&stream, &key), &query)?;
+    resume_key(target, ResumeFrom::SameRecord, "resumed").await
 }
 
 /// Set a halted key going again past the record it halted at, which stays a dead letter.
 #[utoipa::path(
     post, path = "/streams/{s}/keys/{k}/skip", tag = "streams",
-    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ReasonAsked),
+    params(("s" = String, Path, description = "The stream"), ("k" = String, Path, description = "The key"), ChangeReasonQuery),
     responses(
-        (status = 200, body = KeyDoneShape<'_>),
+        (status = 200, body = StreamKeyDoneShape<'_>),
         (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -393,33 +398,33 @@ pub(super) async fn resume(
 pub(super) async fn skip(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At((stream, key)): At<(String, String)>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams((stream, key)): PathParams<(String, String)>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
-    let asked = asked_for(&app, &caller, (&stream, &key), &asked)?;
-    set_going(asked, Resume::Past, "skipped").await
+    let target = change_target(&app, &caller, (&stream, &key), &query)?;
+    resume_key(target, ResumeFrom::NextRecord, "skipped").await
 }
 
 /// A key that something is done to, and in whose name and why.
-fn asked_for(
+fn change_target(
     app: &App,
     caller: &Caller,
     (stream, key): (&str, &str),
-    asked: &ReasonAsked,
-) -> Result<(Stream, StreamKey, Changes), Problem> {
-    let (name, key): (StreamName, StreamKey) = (named(stream)?, named(key)?);
+    query: &ChangeReasonQuery,
+) -> Result<(Stream, StreamKey, AuditedChanges), Problem> {
+    let (name, key): (StreamName, StreamKey) = (parse_name(stream)?, parse_name(key)?);
     Ok((
-        stream_of(app, &name)?,
+        open_stream(app, &name)?,
         key,
         app.backstop()
             .changes(caller.name())
-            .because(asked.reason()?),
+            .because(query.reason()?),
     ))
 }
 
-async fn set_going(
-    (stream, key, changes): (Stream, StreamKey, Changes),
-    resume: Resume,
+async fn resume_key(
+    (stream, key, changes): (Stream, StreamKey, AuditedChanges),
+    resume: ResumeFrom,
     done: &'static str,
 ) -> Result<Response, Problem> {
     if !changes.resume_key(&stream, &key, resume).await? {
@@ -428,14 +433,16 @@ async fn set_going(
             "key {key} of stream {name} is not halted, or is no longer; /v1/streams/{name}/keys/{key} shows it"
         )));
     }
-    Ok(ok(&KeyDoneShape { done, key: &key }))
+    Ok(ok(&StreamKeyDoneShape { done, key: &key }))
 }
 
-fn stream_of(app: &App, name: &StreamName) -> Result<Stream, Problem> {
-    app.backstop().stream(name.as_str()).map_err(Problem::bad)
+fn open_stream(app: &App, name: &StreamName) -> Result<Stream, Problem> {
+    app.backstop()
+        .stream(name.as_str())
+        .map_err(Problem::bad_request)
 }
 
-fn no_key(stream: &StreamName, key: &StreamKey) -> Problem {
+fn key_not_found(stream: &StreamName, key: &StreamKey) -> Problem {
     Problem::not_found(format_args!(
         "stream {stream} has no key {key}; /v1/streams/{stream}/keys lists those it has"
     ))

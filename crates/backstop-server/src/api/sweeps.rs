@@ -1,11 +1,11 @@
 //! Sweeps.
 
-use super::read::{Asked, At, Body, ok, to_the_end};
-use super::reason::ReasonAsked;
+use super::read::{PathParams, QueryParams, RequestBody, ok, run_detached};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::sweep::{ReportShape, SweepShape, SweepsShape};
+use crate::wire::sweep::{SweepReportShape, SweepShape, SweepsShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
     expecting = "how to run: an object, or nothing"
 )]
 #[schema(as = SweepRun)]
-pub(super) struct RunShape {
+pub(super) struct SweepRunShape {
     /// Only say what would be done.
     dry_run: bool,
     /// Look as if it were this time.
@@ -52,10 +52,10 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
 
 /// Run a sweep now: each row that it finds and that has no job gets one.
 #[utoipa::path(
-    post, path = "/sweeps/{s}/run", tag = "sweeps", params(("s" = String, Path, description = "The sweep"), ReasonAsked),
-    request_body = RunShape,
+    post, path = "/sweeps/{s}/run", tag = "sweeps", params(("s" = String, Path, description = "The sweep"), ChangeReasonQuery),
+    request_body = SweepRunShape,
     responses(
-        (status = 200, body = ReportShape<'_>),
+        (status = 200, body = SweepReportShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 409, description = "Somebody runs it", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 502, description = "The search failed", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -65,13 +65,13 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
 pub(super) async fn run(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(said): Asked<ReasonAsked>,
-    body: Body,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
+    body: RequestBody,
 ) -> Result<Response, Problem> {
-    let read = |body: &Body| body.read_or_default::<RunShape>();
-    let (config, asked) = (app.config(), body.read_by(&app, read).await?);
-    let reason = said.reason()?;
+    let read = |body: &RequestBody| body.read_or_default::<SweepRunShape>();
+    let (config, request) = (app.config(), body.read_with(&app, read).await?);
+    let reason = query.reason()?;
     let sweep = config.sweeps.get(&name).cloned().ok_or_else(|| {
         let there: Vec<&str> = config.sweeps.keys().map(String::as_str).collect();
         Problem::not_found(format_args!(
@@ -79,25 +79,25 @@ pub(super) async fn run(
             there.join(", ")
         ))
     })?;
-    let at = asked.at.unwrap_or_else(|| app.backstop().now());
-    let report = if asked.dry_run {
+    let at = request.at.unwrap_or_else(|| app.backstop().now());
+    let report = if request.dry_run {
         app.backstop()
             .sweeper(&sweep)
             .dry_run(at)
             .await
-            .map_err(failed)?
+            .map_err(sweep_problem)?
     } else {
         let changes = app.backstop().changes(caller.name()).because(reason);
-        to_the_end(async move { changes.sweep(&sweep, at).await.map_err(failed) }).await?
+        run_detached(async move { changes.sweep(&sweep, at).await.map_err(sweep_problem) }).await?
     };
-    Ok(ok(&ReportShape::new(&report, asked.dry_run)))
+    Ok(ok(&SweepReportShape::new(&report, request.dry_run)))
 }
 
-fn failed(error: SweepError) -> Problem {
+fn sweep_problem(error: SweepError) -> Problem {
     match error {
         SweepError::Store(error) => error.into(),
         SweepError::Taken(_) => Problem::conflict(error),
-        SweepError::TooSlow(_) => Problem::too_slow(error),
-        other => Problem::elsewhere(other),
+        SweepError::TooSlow(_) => Problem::database_too_slow(error),
+        other => Problem::database_failed(other),
     }
 }

@@ -3,7 +3,7 @@
 use super::read::ok;
 use super::{Problem, ProblemShape};
 use crate::App;
-use crate::wire::table::{FailingShape, StatusShape, TableShape, TablesShape};
+use crate::wire::table::{TableFailingShape, TableShape, TableStatusShape, TablesShape};
 use axum::extract::State;
 use axum::response::Response;
 use backstop::config::TableConfig;
@@ -25,19 +25,19 @@ const COUNT_MAX: Duration = Duration::from_secs(10);
 )]
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let config = app.config();
-    let tables = join_all(config.tables.values().map(|table| look(&app, table))).await;
+    let tables = join_all(config.tables.values().map(|table| read_table(&app, table))).await;
     Ok(ok(&TablesShape {
         tables: tables.into_iter().collect::<Result<_, _>>()?,
     }))
 }
 
-async fn look<'a>(app: &App, config: &'a TableConfig) -> Result<TableShape<'a>, Problem> {
+async fn read_table<'a>(app: &App, config: &'a TableConfig) -> Result<TableShape<'a>, Problem> {
     let (table, backstop) = (&config.table, app.backstop());
-    let adopted = backstop.adopted(table);
+    let adopted = backstop.adopted_table(table);
     let failing = adopted.failing().await?;
     let status = tokio::time::timeout(COUNT_MAX, adopted.status(backstop.now())).await;
     let (status, error) = match status {
-        Ok(Ok(status)) => (Some(StatusShape::new(&status, None)), None),
+        Ok(Ok(status)) => (Some(TableStatusShape::new(&status, None)), None),
         Ok(Err(error)) => (None, Some(error.to_string())),
         Err(_) => (
             None,
@@ -54,6 +54,6 @@ async fn look<'a>(app: &App, config: &'a TableConfig) -> Result<TableShape<'a>, 
         max_records: table.records_max(),
         status,
         error,
-        failing: failing.as_ref().map(FailingShape::new),
+        failing: failing.as_ref().map(TableFailingShape::new),
     })
 }

@@ -1,18 +1,18 @@
 //! Workers.
 
-use super::read::{Asked, At, limit, ok};
-use super::reason::ReasonAsked;
+use super::read::{PathParams, QueryParams, ok, parse_limit};
+use super::reason::ChangeReasonQuery;
 use super::{Problem, ProblemShape};
 use crate::App;
 use crate::access::Caller;
-use crate::wire::worker::{OrderedShape, WorkerShape, WorkersPageShape};
+use crate::wire::worker::{WorkerCommandShape, WorkerShape, WorkersPageShape};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use backstop::core::WorkerName;
 use backstop::core::limits::PAGE_MAX;
-use backstop::core::order::{Order, Ordered};
-use backstop::operate::Changes;
+use backstop::core::worker_command::{CommandOutcome, WorkerCommand};
+use backstop::operate::AuditedChanges;
 use backstop::workers::LISTED;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct WorkersAsked {
+pub(super) struct ListWorkersQuery {
     /// Only workers behind this one: the `next` of the page before.
     cursor: Option<String>,
     /// At most so many: 1 to 1000, 1000 if not said. Other numbers are brought into that range.
@@ -30,7 +30,7 @@ pub(super) struct WorkersAsked {
 
 /// List the workers that were heard of within the hour, by name.
 #[utoipa::path(
-    get, path = "/workers", tag = "workers", params(WorkersAsked),
+    get, path = "/workers", tag = "workers", params(ListWorkersQuery),
     responses(
         (status = 200, body = WorkersPageShape<'_>),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -38,13 +38,13 @@ pub(super) struct WorkersAsked {
 )]
 pub(super) async fn list(
     State(app): State<App>,
-    Asked(asked): Asked<WorkersAsked>,
+    QueryParams(query): QueryParams<ListWorkersQuery>,
 ) -> Result<Response, Problem> {
-    let limit = match asked.limit.as_deref().filter(|limit| !limit.is_empty()) {
+    let limit = match query.limit.as_deref().filter(|limit| !limit.is_empty()) {
         None => PAGE_MAX,
-        said => limit(said)?,
+        text => parse_limit(text)?,
     };
-    let after = asked
+    let after = query
         .cursor
         .filter(|cursor| !cursor.is_empty())
         .map(|name| WorkerName::new(&name));
@@ -67,9 +67,9 @@ pub(super) async fn list(
 /// Ask a worker to take no new jobs; what it runs may end. It heeds that within seconds.
 #[utoipa::path(
     post, path = "/workers/{w}/quiet", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ChangeReasonQuery),
     responses(
-        (status = 200, body = OrderedShape<'_>),
+        (status = 200, body = WorkerCommandShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -77,22 +77,22 @@ pub(super) async fn list(
 pub(super) async fn quiet(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
-    order(&changes, &name, Order::Quiet).await
+        .because(query.reason()?);
+    send_command(&changes, &name, WorkerCommand::Quiet).await
 }
 
 /// Take back what a worker was asked for. One that has begun to stop does not go back to work.
 #[utoipa::path(
     post, path = "/workers/{w}/resume", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ChangeReasonQuery),
     responses(
-        (status = 200, body = OrderedShape<'_>),
+        (status = 200, body = WorkerCommandShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = 409, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -101,22 +101,22 @@ pub(super) async fn quiet(
 pub(super) async fn resume(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
-    order(&changes, &name, Order::Resume).await
+        .because(query.reason()?);
+    send_command(&changes, &name, WorkerCommand::Resume).await
 }
 
 /// Ask a worker to end what it runs, within its grace, and then itself.
 #[utoipa::path(
     post, path = "/workers/{w}/stop", tag = "workers",
-    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ReasonAsked),
+    params(("w" = String, Path, description = "The worker; a slash in its name is written %2F"), ChangeReasonQuery),
     responses(
-        (status = 200, body = OrderedShape<'_>),
+        (status = 200, body = WorkerCommandShape<'_>),
         (status = 404, body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
@@ -124,25 +124,31 @@ pub(super) async fn resume(
 pub(super) async fn stop(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    At(name): At<String>,
-    Asked(asked): Asked<ReasonAsked>,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<ChangeReasonQuery>,
 ) -> Result<Response, Problem> {
     let changes = app
         .backstop()
         .changes(caller.name())
-        .because(asked.reason()?);
-    order(&changes, &name, Order::Stop).await
+        .because(query.reason()?);
+    send_command(&changes, &name, WorkerCommand::Stop).await
 }
 
-async fn order(changes: &Changes, name: &str, order: Order) -> Result<Response, Problem> {
+async fn send_command(
+    changes: &AuditedChanges,
+    name: &str,
+    send_command: WorkerCommand,
+) -> Result<Response, Problem> {
     let worker = WorkerName::new(name);
-    match changes.order(&worker, order).await? {
+    match changes.command_worker(&worker, send_command).await? {
         None => Err(Problem::not_found(format_args!(
             "there is no worker {worker} to be asked; /v1/workers lists those that were heard of"
         ))),
-        Some(given) if given.ordered == Ordered::TooLate => Err(Problem::conflict(format_args!(
-            "worker {worker} has begun to stop and does not go back to work; start another one"
-        ))),
-        Some(given) => Ok(ok(&OrderedShape::new(worker.as_str(), given))),
+        Some(given) if given.outcome == CommandOutcome::TooLate => {
+            Err(Problem::conflict(format_args!(
+                "worker {worker} has begun to stop and does not go back to work; start another one"
+            )))
+        }
+        Some(given) => Ok(ok(&WorkerCommandShape::new(worker.as_str(), given))),
     }
 }

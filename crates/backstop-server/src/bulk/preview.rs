@@ -8,15 +8,15 @@
 //!
 //! A count that did not get to the end says so: there are at least so many.
 
-use super::report::{Target, Which};
+use super::report::{BulkSelection, BulkTarget};
 use crate::App;
 use crate::words;
 use backstop::dead::{DeadFilter, DeadLetters};
-use backstop::search::Search;
-use backstop::search::change::Tally;
-use backstop_core::State;
-use backstop_core::amend::{Action, Filter, permitted};
-use backstop_core::port::{Answer, QueueStatus};
+use backstop::search::JobSearch;
+use backstop::search::change::JobChangeCount;
+use backstop_core::JobState;
+use backstop_core::amend::{AmendAction, Filter, check_permitted};
+use backstop_core::port::{QueueStatus, StoreResult};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,11 +28,11 @@ const COUNT_FOR: Duration = Duration::from_millis(75);
 /// Letters that are looked at in one call.
 const LETTERS_MAX: usize = 200;
 /// Exact counts are told up to here.
-const TOLD_MAX: u64 = 500_000;
+const SHOWN_MAX: u64 = 500_000;
 
 /// How many jobs there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Counted {
+pub enum JobCount {
     /// So many.
     Exactly(u64),
     /// So many were counted, and then there was no time, or there were too many.
@@ -41,7 +41,7 @@ pub enum Counted {
     AtMost(u64),
 }
 
-impl Counted {
+impl JobCount {
     /// How many, where that is known.
     pub const fn exact(self) -> Option<u64> {
         match self {
@@ -51,22 +51,22 @@ impl Counted {
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for JobCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |count: u64| match count {
-            TOLD_MAX.. => format!("{}+", words::count(TOLD_MAX)),
+        let show_count = |count: u64| match count {
+            SHOWN_MAX.. => format!("{}+", words::count(SHOWN_MAX)),
             _ => words::count(count),
         };
         match self {
-            Self::Exactly(count) => f.write_str(&told(*count)),
+            Self::Exactly(count) => f.write_str(&show_count(*count)),
             Self::AtLeast(count) => write!(f, "{}+", words::count(*count)),
-            Self::AtMost(count) => write!(f, "up to {}", told(*count)),
+            Self::AtMost(count) => write!(f, "up to {}", show_count(*count)),
         }
     }
 }
 
-impl From<Tally> for Counted {
-    fn from(tally: Tally) -> Self {
+impl From<JobChangeCount> for JobCount {
+    fn from(tally: JobChangeCount) -> Self {
         if tally.is_all {
             Self::Exactly(tally.count)
         } else {
@@ -76,23 +76,23 @@ impl From<Tally> for Counted {
 }
 
 /// How many jobs a target is about as things stand.
-pub async fn preview(app: &App, target: &Target) -> Answer<Counted> {
+pub async fn count_target(app: &App, target: &BulkTarget) -> StoreResult<JobCount> {
     let action = target.action();
     match (target.which.search()?, &target.which) {
-        (None, Which::Letters(filter)) => {
-            letters(&app.config().dead(app.backstop(), ""), filter).await
+        (None, BulkSelection::Letters(filter)) => {
+            count_letters(&app.config().dead(app.backstop(), ""), filter).await
         }
-        (Some(search), _) => jobs(app, &search, &action).await,
+        (Some(search), _) => count_jobs(app, &search, &action).await,
         // Whatever is not letters has a search.
-        (None, _) => Ok(Counted::Exactly(0)),
+        (None, _) => Ok(JobCount::Exactly(0)),
     }
 }
 
-async fn jobs(app: &App, search: &Search, action: &Action) -> Answer<Counted> {
+async fn count_jobs(app: &App, search: &JobSearch, action: &AmendAction) -> StoreResult<JobCount> {
     let backstop = app.backstop();
-    if is_kept(search) {
+    if has_stored_count(search) {
         let queues = backstop.store().queues(backstop.now()).await?;
-        return Ok(Counted::Exactly(kept(
+        return Ok(JobCount::Exactly(stored_count(
             &search.filter,
             &queues,
             Some(action),
@@ -100,24 +100,28 @@ async fn jobs(app: &App, search: &Search, action: &Action) -> Answer<Counted> {
     }
     let redaction = &app.config().redaction;
     Ok(backstop
-        .count_to_change(search, redaction, action, COUNT_MAX, COUNT_FOR)
+        .count_job_changes(search, redaction, action, COUNT_MAX, COUNT_FOR)
         .await?
         .into())
 }
 
 /// Whether the store keeps a count of these.
-pub(crate) fn is_kept(search: &Search) -> bool {
-    !search.is_beyond_store() && search.filter.kind.is_none() && search.filter.fingerprint.is_none()
+pub(crate) fn has_stored_count(search: &JobSearch) -> bool {
+    !search.needs_scan() && search.filter.kind.is_none() && search.filter.fingerprint.is_none()
 }
 
 /// How many there are, by the counts that the store keeps: of this queue and state, and that
 /// `action` applies to.
-pub(crate) fn kept(filter: &Filter, queues: &[QueueStatus], action: Option<&Action>) -> u64 {
-    let states = State::ALL
+pub(crate) fn stored_count(
+    filter: &Filter,
+    queues: &[QueueStatus],
+    action: Option<&AmendAction>,
+) -> u64 {
+    let states = JobState::ALL
         .into_iter()
         .filter(|state| filter.state.is_none_or(|wanted| wanted == *state));
-    let states: Vec<State> = states
-        .filter(|state| action.is_none_or(|action| permitted(action, *state).is_ok()))
+    let states: Vec<JobState> = states
+        .filter(|state| action.is_none_or(|action| check_permitted(action, *state).is_ok()))
         .collect();
     let fits = |queue: &&QueueStatus| filter.queue.as_ref().is_none_or(|name| *name == queue.name);
     let of_queue = |queue: &QueueStatus| {
@@ -130,9 +134,9 @@ pub(crate) fn kept(filter: &Filter, queues: &[QueueStatus], action: Option<&Acti
 }
 
 /// How many dead letters fit.
-async fn letters(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Counted> {
+async fn count_letters(dead: &DeadLetters, filter: &DeadFilter) -> StoreResult<JobCount> {
     if let Some(count) = dead.estimate(filter).await? {
-        return Ok(Counted::Exactly(count));
+        return Ok(JobCount::Exactly(count));
     }
     let began = Instant::now();
     let (mut count, mut cursor) = (0, None);
@@ -140,9 +144,9 @@ async fn letters(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Counted> {
         let page = dead.list(filter, cursor, LETTERS_MAX).await?;
         count += page.letters.len() as u64;
         match page.next {
-            None => return Ok(Tally::up_to(COUNT_MAX, count).into()),
+            None => return Ok(JobChangeCount::up_to(COUNT_MAX, count).into()),
             Some(_) if count > COUNT_MAX || began.elapsed() >= COUNT_FOR => {
-                return Ok(Counted::AtLeast(count.min(COUNT_MAX)));
+                return Ok(JobCount::AtLeast(count.min(COUNT_MAX)));
             }
             next => cursor = next,
         }
@@ -155,11 +159,11 @@ mod tests {
 
     #[test]
     fn a_count_says_how_sure_it_is() {
-        let check = |counted: Counted, expected: &str| assert_eq!(counted.to_string(), expected);
-        check(Counted::Exactly(1_234), "1,234");
-        check(Counted::Exactly(600_000), "500,000+");
-        check(Counted::AtLeast(10_000), "10,000+");
-        check(Counted::AtMost(5), "up to 5");
-        check(Counted::AtMost(600_000), "up to 500,000+");
+        let check = |counted: JobCount, expected: &str| assert_eq!(counted.to_string(), expected);
+        check(JobCount::Exactly(1_234), "1,234");
+        check(JobCount::Exactly(600_000), "500,000+");
+        check(JobCount::AtLeast(10_000), "10,000+");
+        check(JobCount::AtMost(5), "up to 5");
+        check(JobCount::AtMost(600_000), "up to 500,000+");
     }
 }

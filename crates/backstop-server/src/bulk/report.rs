@@ -1,12 +1,12 @@
 //! What a run does, and how far it is.
 
-use backstop::audit::Audit;
+use backstop::audit::AuditLog;
 use backstop::dead::{DeadFilter, DeadSelection};
-use backstop::search::{Search, SearchText};
-use backstop_core::amend::{Action, Filter};
-use backstop_core::port::{Answer, StoreError};
+use backstop::search::{JobSearch, SearchText};
+use backstop_core::amend::{AmendAction, Filter};
+use backstop_core::port::{StoreError, StoreResult};
 use backstop_core::redact::Redaction;
-use backstop_core::{Fingerprint, JobId, Kind, QueueName, Span, State, Time, WorkerName};
+use backstop_core::{Fingerprint, JobId, JobState, Kind, QueueName, Span, Time, WorkerName};
 use serde::{Deserialize, Serialize};
 
 /// A run whose last sign of life is older than this has lost its server.
@@ -16,21 +16,21 @@ const REFUSALS_MAX: usize = 20;
 
 /// What to do to which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Target {
+pub struct BulkTarget {
     /// The audit's word for it.
     pub what: String,
     /// What is done.
-    pub deed: Deed,
+    pub deed: BulkAction,
     /// The queue that jobs are moved to.
     pub to: Option<QueueName>,
     /// To which.
-    pub which: Which,
+    pub which: BulkSelection,
 }
 
 /// What is done to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum BulkAction {
     /// Run it now.
     Retry,
     /// Call it off.
@@ -44,7 +44,7 @@ pub enum Deed {
 /// To which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Which {
+pub enum BulkSelection {
     /// Those that the store finds by itself; where nothing is said, all.
     Jobs {
         /// Of this queue.
@@ -52,7 +52,7 @@ pub enum Which {
         /// Of this kind.
         kind: Option<Kind>,
         /// In this state.
-        state: Option<State>,
+        state: Option<JobState>,
         /// Dead of this.
         fingerprint: Option<Fingerprint>,
     },
@@ -64,7 +64,7 @@ pub enum Which {
         /// Of this kind.
         kind: Option<Kind>,
         /// In this state.
-        state: Option<State>,
+        state: Option<JobState>,
         /// With this in the payload, as lists show it.
         text: String,
     },
@@ -85,9 +85,9 @@ pub enum Which {
 
 /// A run to be started.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct BulkPlan {
     /// What to do to which jobs.
-    pub target: Target,
+    pub target: BulkTarget,
     /// How many there were when somebody said yes, where that was known exactly.
     pub expected: Option<u64>,
     /// The list it was started from.
@@ -96,7 +96,7 @@ pub struct Plan {
 
 /// A run as it stands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct BulkReport {
     /// Names it.
     pub id: String,
     /// Who started it, or let it go on last.
@@ -105,7 +105,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What it does.
-    pub target: Target,
+    pub target: BulkTarget,
     /// How many jobs it was about when somebody said yes, where that was known exactly.
     pub expected: Option<u64>,
     /// The list it was started from.
@@ -125,7 +125,8 @@ pub struct Report {
     /// Why it ended early, if it did.
     pub error: Option<String>,
     /// Whether somebody wants it to stop.
-    pub is_stop_asked: bool,
+    #[serde(rename = "is_stop_asked")]
+    pub is_stop_requested: bool,
     /// Whether its server left it for another one in good order.
     #[serde(default)]
     pub(super) is_left: bool,
@@ -137,7 +138,7 @@ pub struct Report {
 
 /// How a run stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum BulkStatus {
     /// It goes on.
     Running,
     /// Its server gives no sign of life: what was done is done, the rest was not.
@@ -150,10 +151,10 @@ pub enum Standing {
     Failed,
 }
 
-impl Target {
+impl BulkTarget {
     /// Jobs that fit; where nothing is said, all there are.
-    pub fn jobs(search: &Search, action: &Action) -> Self {
-        let (word, deed, to) = told(action);
+    pub fn jobs(search: &JobSearch, action: &AmendAction) -> Self {
+        let (word, deed, to) = describe_action(action);
         let Filter {
             queue,
             kind,
@@ -162,19 +163,19 @@ impl Target {
         } = search.filter.clone();
         let text = search.text.as_ref().map(|text| text.as_str().to_owned());
         let which = match (&search.worker, text) {
-            (Some(worker), text) => Which::Held {
+            (Some(worker), text) => BulkSelection::Held {
                 queue,
                 kind,
                 worker: worker.to_string(),
                 text,
             },
-            (None, Some(text)) => Which::Found {
+            (None, Some(text)) => BulkSelection::Found {
                 queue,
                 kind,
                 state,
                 text,
             },
-            (None, None) => Which::Jobs {
+            (None, None) => BulkSelection::Jobs {
                 queue,
                 kind,
                 state,
@@ -190,111 +191,111 @@ impl Target {
     }
 
     /// Dead letters.
-    pub fn letters(selection: &DeadSelection, action: &Action) -> Self {
+    pub fn letters(selection: &DeadSelection, action: &AmendAction) -> Self {
         let filter = match selection {
             DeadSelection::Matching(filter) => filter.clone(),
             _ => DeadFilter::default(),
         };
-        let (word, deed, to) = told(action);
+        let (word, deed, to) = describe_action(action);
         let what = match &to {
             Some(queue) => format!("move to {queue}"),
-            None if deed == Deed::Retry => "requeue".to_owned(),
+            None if deed == BulkAction::Retry => "requeue".to_owned(),
             None => word.to_owned(),
         };
         Self {
             what,
             deed,
             to,
-            which: Which::Letters(filter),
+            which: BulkSelection::Letters(filter),
         }
     }
 
     /// As the store takes it.
-    pub fn action(&self) -> Action {
+    pub fn action(&self) -> AmendAction {
         match (self.deed, &self.to) {
-            (Deed::Move, Some(queue)) => Action::Move(queue.clone()),
-            (Deed::Cancel, _) => Action::Cancel,
-            (Deed::Delete, _) => Action::Delete,
+            (BulkAction::Move, Some(queue)) => AmendAction::Move(queue.clone()),
+            (BulkAction::Cancel, _) => AmendAction::Cancel,
+            (BulkAction::Delete, _) => AmendAction::Delete,
             // A move to nowhere is a requeue: nothing is lost by it.
-            (Deed::Retry | Deed::Move, _) => Action::Retry,
+            (BulkAction::Retry | BulkAction::Move, _) => AmendAction::Retry,
         }
     }
 
     /// The queue it keeps to, if it keeps to one.
     pub fn queue(&self) -> Option<&QueueName> {
         match &self.which {
-            Which::Jobs { queue, .. } | Which::Found { queue, .. } | Which::Held { queue, .. } => {
-                queue.as_ref()
-            }
-            Which::Letters(filter) => filter.queue.as_ref(),
+            BulkSelection::Jobs { queue, .. }
+            | BulkSelection::Found { queue, .. }
+            | BulkSelection::Held { queue, .. } => queue.as_ref(),
+            BulkSelection::Letters(filter) => filter.queue.as_ref(),
         }
     }
 
     /// Whether nothing is said of which: then every one is meant.
     pub fn is_everything(&self) -> bool {
         match &self.which {
-            Which::Jobs {
+            BulkSelection::Jobs {
                 queue,
                 kind,
                 state,
                 fingerprint,
             } => queue.is_none() && kind.is_none() && state.is_none() && fingerprint.is_none(),
-            Which::Found { .. } | Which::Held { .. } => false,
-            Which::Letters(filter) => filter.is_empty(),
+            BulkSelection::Found { .. } | BulkSelection::Held { .. } => false,
+            BulkSelection::Letters(filter) => filter.is_empty(),
         }
     }
 
     /// The text that is looked for, if one is.
     pub fn text(&self) -> Option<&str> {
         match &self.which {
-            Which::Jobs { .. } => None,
-            Which::Found { text, .. } => Some(text),
-            Which::Held { text, .. } => text.as_deref(),
-            Which::Letters(filter) => filter.text.as_deref(),
+            BulkSelection::Jobs { .. } => None,
+            BulkSelection::Found { text, .. } => Some(text),
+            BulkSelection::Held { text, .. } => text.as_deref(),
+            BulkSelection::Letters(filter) => filter.text.as_deref(),
         }
     }
 
     /// As the audit tells it, with secrets hidden.
-    pub fn selection(&self, redaction: &Redaction) -> serde_json::Value {
-        let mut said = match &self.which {
-            Which::Letters(filter) => match serde_json::to_value(filter) {
-                Ok(serde_json::Value::Object(said)) => said,
+    pub fn audit_selection(&self, redaction: &Redaction) -> serde_json::Value {
+        let mut fields = match &self.which {
+            BulkSelection::Letters(filter) => match serde_json::to_value(filter) {
+                Ok(serde_json::Value::Object(fields)) => fields,
                 _ => serde_json::Map::new(),
             },
-            Which::Jobs {
+            BulkSelection::Jobs {
                 queue,
                 kind,
                 state,
                 fingerprint,
-            } => jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint),
-            Which::Found {
+            } => describe_job_filter(queue.as_ref(), kind.as_ref(), *state, *fingerprint),
+            BulkSelection::Found {
                 queue, kind, state, ..
-            } => jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None),
-            Which::Held {
+            } => describe_job_filter(queue.as_ref(), kind.as_ref(), *state, None),
+            BulkSelection::Held {
                 queue,
                 kind,
                 worker,
                 ..
             } => {
-                let mut said = jobs_in_short(queue.as_ref(), kind.as_ref(), None, None);
-                said.insert("worker".to_owned(), worker.as_str().into());
-                said
+                let mut fields = describe_job_filter(queue.as_ref(), kind.as_ref(), None, None);
+                fields.insert("worker".to_owned(), worker.as_str().into());
+                fields
             }
         };
         if let Some(text) = self.text() {
-            said.insert("text".to_owned(), redaction.text(text).into());
+            fields.insert("text".to_owned(), redaction.text(text).into());
         }
-        if said.is_empty() {
+        if fields.is_empty() {
             serde_json::json!({ "all": true })
         } else {
-            serde_json::json!({ "matching": said })
+            serde_json::json!({ "matching": fields })
         }
     }
 }
 
-impl Which {
+impl BulkSelection {
     /// What is to be looked for, where these are jobs.
-    pub(super) fn search(&self) -> Answer<Option<Search>> {
+    pub(super) fn search(&self) -> StoreResult<Option<JobSearch>> {
         let parsed = |text: &str| {
             text.parse::<SearchText>()
                 .map_err(|error| StoreError::misuse("looking for jobs", error))
@@ -306,14 +307,14 @@ impl Which {
                 kind,
                 state,
                 fingerprint,
-            } => Search {
+            } => JobSearch {
                 filter: Filter {
                     queue,
                     kind,
                     state,
                     fingerprint,
                 },
-                ..Search::default()
+                ..JobSearch::default()
             },
             Self::Found {
                 queue,
@@ -327,7 +328,7 @@ impl Which {
                     state,
                     fingerprint: None,
                 };
-                Search {
+                JobSearch {
                     filter,
                     text: Some(parsed(&text)?),
                     worker: None,
@@ -345,7 +346,7 @@ impl Which {
                     ..Filter::default()
                 };
                 let text = text.as_deref().map(parsed).transpose()?;
-                Search {
+                JobSearch {
                     filter,
                     text,
                     worker: Some(WorkerName::new(&worker)),
@@ -355,13 +356,13 @@ impl Which {
     }
 }
 
-fn jobs_in_short(
+fn describe_job_filter(
     queue: Option<&QueueName>,
     kind: Option<&Kind>,
-    state: Option<State>,
+    state: Option<JobState>,
     fingerprint: Option<Fingerprint>,
 ) -> serde_json::Map<String, serde_json::Value> {
-    let said = [
+    let fields = [
         ("queue", queue.map(ToString::to_string)),
         ("kind", kind.map(ToString::to_string)),
         ("state", state.map(|state| state.to_string())),
@@ -370,32 +371,33 @@ fn jobs_in_short(
             fingerprint.map(|fingerprint| fingerprint.to_string()),
         ),
     ];
-    said.into_iter()
+    fields
+        .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
         .collect()
 }
 
-const fn word(deed: Deed) -> &'static str {
+const fn action_word(deed: BulkAction) -> &'static str {
     match deed {
-        Deed::Retry => "retry",
-        Deed::Cancel => "cancel",
-        Deed::Delete => "delete",
-        Deed::Move => "move",
+        BulkAction::Retry => "retry",
+        BulkAction::Cancel => "cancel",
+        BulkAction::Delete => "delete",
+        BulkAction::Move => "move",
     }
 }
 
-fn told(action: &Action) -> (&'static str, Deed, Option<QueueName>) {
+fn describe_action(action: &AmendAction) -> (&'static str, BulkAction, Option<QueueName>) {
     let (deed, to) = match action {
-        Action::Retry => (Deed::Retry, None),
-        Action::Cancel => (Deed::Cancel, None),
-        Action::Delete => (Deed::Delete, None),
-        Action::Move(queue) => (Deed::Move, Some(queue.clone())),
+        AmendAction::Retry => (BulkAction::Retry, None),
+        AmendAction::Cancel => (BulkAction::Cancel, None),
+        AmendAction::Delete => (BulkAction::Delete, None),
+        AmendAction::Move(queue) => (BulkAction::Move, Some(queue.clone())),
     };
-    (word(deed), deed, to)
+    (action_word(deed), deed, to)
 }
 
-impl Report {
-    pub(super) fn new(id: String, log: &Audit, plan: Plan, now: Time) -> Self {
+impl BulkReport {
+    pub(super) fn new(id: String, log: &AuditLog, plan: BulkPlan, now: Time) -> Self {
         Self {
             id,
             who: log.who().to_owned(),
@@ -410,7 +412,7 @@ impl Report {
             refused: 0,
             refusals: Vec::new(),
             error: None,
-            is_stop_asked: false,
+            is_stop_requested: false,
             is_left: false,
             cursor: None,
             runner: rand::random(),
@@ -418,18 +420,18 @@ impl Report {
     }
 
     /// How it stands at `now`.
-    pub fn standing(&self, now: Time) -> Standing {
+    pub fn status(&self, now: Time) -> BulkStatus {
         match self.ended_at {
-            None if self.is_left || now.since(self.seen_at) > SILENT_AFTER => Standing::Silent,
-            None => Standing::Running,
-            Some(_) if self.error.is_some() => Standing::Failed,
-            Some(_) if self.is_stop_asked => Standing::Stopped,
-            Some(_) => Standing::Done,
+            None if self.is_left || now.since(self.seen_at) > SILENT_AFTER => BulkStatus::Silent,
+            None => BulkStatus::Running,
+            Some(_) if self.error.is_some() => BulkStatus::Failed,
+            Some(_) if self.is_stop_requested => BulkStatus::Stopped,
+            Some(_) => BulkStatus::Done,
         }
     }
 
     /// Takes note of what a step left alone.
-    pub(super) fn refuse(&mut self, refused: impl IntoIterator<Item = (JobId, String)>) {
+    pub(super) fn record_refusals(&mut self, refused: impl IntoIterator<Item = (JobId, String)>) {
         for refusal in refused {
             self.refused += 1;
             if self.refusals.len() < REFUSALS_MAX {

@@ -1,16 +1,16 @@
 //! Runs one: a step, a note of how far it is, the next step.
 
-use super::report::{Deed, Report, Which};
-use super::{Place, Written, read, swap};
+use super::report::{BulkAction, BulkReport, BulkSelection};
+use super::{BulkRunSlot, SaveReportResult, parse_report, swap_report};
 use crate::App;
 use backstop::Backstop;
-use backstop::audit::{Audit, Noted};
+use backstop::audit::{AuditLog, OpenAuditEntry};
 use backstop::dead::{DeadFilter, DeadLetter};
-use backstop::search::{Search, change};
+use backstop::search::{JobSearch, change};
 use backstop_core::amend::{Filter, Selection};
 use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::{Amended, Amendment, Answer, StoreError};
-use backstop_core::{State, Time};
+use backstop_core::port::{AmendJobsRequest, AmendResult, StoreError, StoreResult};
+use backstop_core::{JobState, Time};
 use std::time::Duration;
 
 /// Dead letters looked at in one step.
@@ -20,15 +20,15 @@ const TRIES_MAX: u32 = 30;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// A run that this process has.
-pub(super) struct Run {
+pub(super) struct BulkRun {
     app: App,
     backstop: Backstop,
-    report: Report,
+    report: BulkReport,
     version: i64,
 }
 
 /// Why a run of this process ends.
-enum End {
+enum BulkRunEnd {
     /// There is nothing more.
     Done,
     /// Somebody stopped it.
@@ -42,7 +42,7 @@ enum End {
 }
 
 /// What a run does next.
-enum Next {
+enum BulkRunStep {
     /// The next step.
     Step,
     /// It writes down what the step before did.
@@ -51,13 +51,13 @@ enum Next {
 
 /// How often in a row the store did not answer.
 #[derive(Default)]
-struct Patience(u32);
+struct BulkRetries(u32);
 
-impl Patience {
+impl BulkRetries {
     /// Waits before the next try; ends the run where none can help, or there were enough.
-    async fn after(&mut self, error: StoreError, run: &str) -> Result<(), End> {
+    async fn wait_after(&mut self, error: StoreError, run: &str) -> Result<(), BulkRunEnd> {
         if !error.is_transient() || self.0 >= TRIES_MAX {
-            return Err(End::Failed(error));
+            return Err(BulkRunEnd::Failed(error));
         }
         self.0 += 1;
         tracing::warn!(%error, run, "not answered; trying again in {WAIT:?}");
@@ -66,12 +66,12 @@ impl Patience {
     }
 }
 
-impl Run {
+impl BulkRun {
     /// Writes a new run down.
-    pub(super) async fn begin(app: &App, report: Report) -> Answer<Self> {
-        match swap(app.backstop(), &report, None).await? {
-            Written::Applied(version) => Ok(Self::new(app, report, version)),
-            Written::Conflict(_) => Err(StoreError::unavailable(
+    pub(super) async fn begin(app: &App, report: BulkReport) -> StoreResult<Self> {
+        match swap_report(app.backstop(), &report, None).await? {
+            SaveReportResult::Applied(version) => Ok(Self::new(app, report, version)),
+            SaveReportResult::Conflict(_) => Err(StoreError::unavailable(
                 "starting a bulk action",
                 "another one has its id; try again",
             )),
@@ -82,13 +82,13 @@ impl Run {
     /// it was started for. `None` if somebody else was faster.
     pub(super) async fn take(
         app: &App,
-        report: Report,
+        report: BulkReport,
         seen: i64,
-        log: &Audit,
-    ) -> Answer<Option<Self>> {
+        log: &AuditLog,
+    ) -> StoreResult<Option<Self>> {
         let (who, seen_at, runner) = (log.who().to_owned(), app.backstop().now(), rand::random());
         let reason = log.reason().map(str::to_owned).or(report.reason);
-        let report = Report {
+        let report = BulkReport {
             who,
             reason,
             seen_at,
@@ -96,13 +96,15 @@ impl Run {
             is_left: false,
             ..report
         };
-        Ok(match swap(app.backstop(), &report, Some(seen)).await? {
-            Written::Applied(version) => Some(Self::new(app, report, version)),
-            Written::Conflict(_) => None,
-        })
+        Ok(
+            match swap_report(app.backstop(), &report, Some(seen)).await? {
+                SaveReportResult::Applied(version) => Some(Self::new(app, report, version)),
+                SaveReportResult::Conflict(_) => None,
+            },
+        )
     }
 
-    fn new(app: &App, report: Report, version: i64) -> Self {
+    fn new(app: &App, report: BulkReport, version: i64) -> Self {
         Self {
             app: app.clone(),
             backstop: app.backstop().clone(),
@@ -112,16 +114,16 @@ impl Run {
     }
 
     /// Goes on in the background; the place is its own as long.
-    pub(super) fn spawn(self, place: Place) {
+    pub(super) fn spawn(self, place: BulkRunSlot) {
         let tasks = self.app.tasks().clone();
         tasks.spawn(async move {
-            self.go().await;
+            self.run_to_end().await;
             drop(place);
         });
     }
 
     /// Goes on to the end, between the two halves of an entry of the audit.
-    async fn go(mut self) {
+    async fn run_to_end(mut self) {
         let audit = self
             .backstop
             .audit(&self.report.who)
@@ -131,58 +133,64 @@ impl Run {
             Ok(noted) => noted,
             Err(end) => {
                 // Nothing is done that is not written down.
-                self.close(end).await;
+                self.record_end(end).await;
                 return;
             }
         };
-        let end = self.steps().await;
+        let end = self.run_steps().await;
         let done = match &end {
-            End::Failed(error) => Err(error),
-            End::Done | End::Stopped | End::Lost | End::Left => Ok(()),
+            BulkRunEnd::Failed(error) => Err(error),
+            BulkRunEnd::Done | BulkRunEnd::Stopped | BulkRunEnd::Lost | BulkRunEnd::Left => Ok(()),
         };
         let count = self.report.count.saturating_sub(before);
-        audit.note_done(noted, count, &done).await;
-        self.close(end).await;
+        audit.close_entry(noted, count, &done).await;
+        self.record_end(end).await;
     }
 
     /// Writes the first half of the entry, as patiently as everything else.
-    async fn begin_entry(&self, audit: &Audit) -> Result<Noted, End> {
-        let mut patience = Patience::default();
+    async fn begin_entry(&self, audit: &AuditLog) -> Result<OpenAuditEntry, BulkRunEnd> {
+        let mut retries = BulkRetries::default();
         loop {
-            let selection = self.report.target.selection(&self.app.config().redaction);
-            match audit.note(&self.report.target.what, selection).await {
+            let selection = self
+                .report
+                .target
+                .audit_selection(&self.app.config().redaction);
+            match audit.open_entry(&self.report.target.what, selection).await {
                 Ok(noted) => return Ok(noted),
-                Err(error) => patience.after(error, &self.report.id).await?,
+                Err(error) => retries.wait_after(error, &self.report.id).await?,
             }
             if self.app.closing().is_cancelled() {
-                return Err(End::Left);
+                return Err(BulkRunEnd::Left);
             }
         }
     }
 
     /// Step after step, each written down before the next. A store that does not answer is asked
     /// again, whatever it was asked.
-    async fn steps(&mut self) -> End {
-        let (mut patience, mut next) = (Patience::default(), Next::Step);
+    async fn run_steps(&mut self) -> BulkRunEnd {
+        let (mut retries, mut next) = (BulkRetries::default(), BulkRunStep::Step);
         loop {
             if let Some(end) = self.early_end(&next) {
                 return end;
             }
             let answer = match next {
-                Next::Step => self.step().await.map(|is_last| Ok(Next::Save { is_last })),
-                Next::Save { is_last } => {
+                BulkRunStep::Step => self
+                    .run_step()
+                    .await
+                    .map(|is_last| Ok(BulkRunStep::Save { is_last })),
+                BulkRunStep::Save { is_last } => {
                     self.save().await.map(|is_ours| match (is_ours, is_last) {
-                        (false, _) => Err(End::Lost),
-                        (true, true) => Err(End::Done),
-                        (true, false) => Ok(Next::Step),
+                        (false, _) => Err(BulkRunEnd::Lost),
+                        (true, true) => Err(BulkRunEnd::Done),
+                        (true, false) => Ok(BulkRunStep::Step),
                     })
                 }
             };
             match answer {
-                Ok(Ok(following)) => (patience, next) = (Patience::default(), following),
+                Ok(Ok(following)) => (retries, next) = (BulkRetries::default(), following),
                 Ok(Err(end)) => return end,
                 Err(error) => {
-                    if let Err(end) = patience.after(error, &self.report.id).await {
+                    if let Err(end) = retries.wait_after(error, &self.report.id).await {
                         return end;
                     }
                 }
@@ -192,24 +200,26 @@ impl Run {
 
     /// Whether it is to end before it does `next`. The last step of all leaves nothing to be
     /// stopped, or to be left to others: begun anew from no cursor it would do everything again.
-    fn early_end(&self, next: &Next) -> Option<End> {
+    fn early_end(&self, next: &BulkRunStep) -> Option<BulkRunEnd> {
         let is_closing = self.app.closing().is_cancelled();
         match next {
-            Next::Save { is_last: true } => is_closing.then_some(End::Done),
-            Next::Step if self.report.is_stop_asked => Some(End::Stopped),
-            Next::Step | Next::Save { is_last: false } => is_closing.then_some(End::Left),
+            BulkRunStep::Save { is_last: true } => is_closing.then_some(BulkRunEnd::Done),
+            BulkRunStep::Step if self.report.is_stop_requested => Some(BulkRunEnd::Stopped),
+            BulkRunStep::Step | BulkRunStep::Save { is_last: false } => {
+                is_closing.then_some(BulkRunEnd::Left)
+            }
         }
     }
 
     /// The next step; whether it was the last.
-    async fn step(&mut self) -> Answer<bool> {
+    async fn run_step(&mut self) -> StoreResult<bool> {
         let which = self.report.target.which.clone();
         self.report.cursor = match (which.search()?, &which) {
-            (Some(search), _) if search.is_beyond_store() => self.searched(&search).await?,
-            (Some(search), _) => self.found(search.filter, None).await?,
-            (None, Which::Letters(filter)) => match as_stores_own(filter) {
-                Some(filter) => self.found(filter, Some(State::Dead)).await?,
-                None => self.letters(filter).await?,
+            (Some(search), _) if search.needs_scan() => self.amend_searched(&search).await?,
+            (Some(search), _) => self.amend_matching(search.filter, None).await?,
+            (None, BulkSelection::Letters(filter)) => match as_store_filter(filter) {
+                Some(filter) => self.amend_matching(filter, Some(JobState::Dead)).await?,
+                None => self.amend_dead_letters(filter).await?,
             },
             // Whatever is not letters has a search.
             (None, _) => None,
@@ -218,7 +228,11 @@ impl Run {
     }
 
     /// What the store finds by itself; where to go on.
-    async fn found(&mut self, filter: Filter, only: Option<State>) -> Answer<Option<String>> {
+    async fn amend_matching(
+        &mut self,
+        filter: Filter,
+        only: Option<JobState>,
+    ) -> StoreResult<Option<String>> {
         let selection = if filter.is_empty() {
             Selection::All
         } else {
@@ -232,12 +246,12 @@ impl Run {
     async fn amend(
         &mut self,
         selection: Selection,
-        only: Option<State>,
+        only: Option<JobState>,
         cursor: Option<String>,
-    ) -> Answer<Option<String>> {
+    ) -> StoreResult<Option<String>> {
         let action = self.report.target.action();
         let amended = self
-            .make(Amendment {
+            .send_amendment(AmendJobsRequest {
                 selection,
                 action,
                 only,
@@ -245,7 +259,7 @@ impl Run {
                 max: AMEND_MAX,
             })
             .await?;
-        self.report.refuse(
+        self.report.record_refusals(
             amended
                 .refused
                 .into_iter()
@@ -254,7 +268,7 @@ impl Run {
         Ok(amended.next)
     }
 
-    async fn make(&mut self, amendment: Amendment) -> Answer<Amended> {
+    async fn send_amendment(&mut self, amendment: AmendJobsRequest) -> StoreResult<AmendResult> {
         let amended = self
             .backstop
             .store()
@@ -266,67 +280,68 @@ impl Run {
 
     /// Jobs that have to be looked at, as [`backstop::search::change`] walks through them. Where to
     /// go on.
-    async fn searched(&mut self, search: &Search) -> Answer<Option<String>> {
+    async fn amend_searched(&mut self, search: &JobSearch) -> StoreResult<Option<String>> {
         let (config, action) = (self.app.config(), self.report.target.action());
         let cursor = self.report.cursor.clone();
         let next = self
             .backstop
-            .to_change(search, &config.redaction, &action, cursor)
+            .next_job_changes(search, &config.redaction, &action, cursor)
             .await?;
         for amendment in next.amendments {
-            let amended = self.make(amendment).await?;
+            let amended = self.send_amendment(amendment).await?;
             self.report
-                .refuse(change::refused(&amended).map(|(id, why)| (id, why.to_string())));
+                .record_refusals(change::refusals(&amended).map(|(id, why)| (id, why.to_string())));
         }
         Ok(next.next)
     }
 
     /// What has to be looked at: only letters that were dead when it began, so that none is met
     /// twice. Where to go on.
-    async fn letters(&mut self, filter: &DeadFilter) -> Answer<Option<String>> {
-        let filter = as_of(filter, self.report.started_at);
+    async fn amend_dead_letters(&mut self, filter: &DeadFilter) -> StoreResult<Option<String>> {
+        let filter = until_at_most(filter, self.report.started_at);
         let page = self
             .backstop
             .dead()
             .list(&filter, self.report.cursor.clone(), LETTERS_MAX)
             .await?;
         for selection in by_queue(page.letters, self.report.target.deed) {
-            self.amend(selection, Some(State::Dead), None).await?;
+            self.amend(selection, Some(JobState::Dead), None).await?;
         }
         Ok(page.next)
     }
 
     /// Writes how far it is; learns whether somebody wants it to stop. False if it is no longer
     /// this process's.
-    async fn save(&mut self) -> Answer<bool> {
+    async fn save(&mut self) -> StoreResult<bool> {
         self.report.seen_at = self.backstop.now();
         loop {
-            match swap(&self.backstop, &self.report, Some(self.version)).await? {
-                Written::Applied(version) => {
+            match swap_report(&self.backstop, &self.report, Some(self.version)).await? {
+                SaveReportResult::Applied(version) => {
                     self.version = version;
                     return Ok(true);
                 }
-                Written::Conflict(None) => return Ok(false),
-                Written::Conflict(Some(cell)) => {
-                    let standing = read(&cell).filter(|other| other.runner == self.report.runner);
-                    let Some(standing) = standing else {
+                SaveReportResult::Conflict(None) => return Ok(false),
+                SaveReportResult::Conflict(Some(cell)) => {
+                    let stored =
+                        parse_report(&cell).filter(|other| other.runner == self.report.runner);
+                    let Some(stored) = stored else {
                         return Ok(false);
                     };
-                    self.report.is_stop_asked |= standing.is_stop_asked;
+                    self.report.is_stop_requested |= stored.is_stop_requested;
                     self.version = cell.version;
                 }
             }
         }
     }
 
-    async fn close(&mut self, end: End) {
-        if let End::Failed(error) = &end {
+    async fn record_end(&mut self, end: BulkRunEnd) {
+        if let BulkRunEnd::Failed(error) = &end {
             self.report.error = Some(error.to_string());
         }
-        if matches!(end, End::Left) {
+        if matches!(end, BulkRunEnd::Left) {
             self.report.is_left = true;
         }
-        if matches!(end, End::Lost) {
+        if matches!(end, BulkRunEnd::Lost) {
             tracing::warn!(
                 run = self.report.id,
                 "a bulk action was taken over by another server"
@@ -334,8 +349,8 @@ impl Run {
             return;
         }
         // Asked to stop at its very end it was not stopped.
-        if matches!(end, End::Done) {
-            self.report.is_stop_asked = false;
+        if matches!(end, BulkRunEnd::Done) {
+            self.report.is_stop_requested = false;
         }
         self.report.ended_at = (!self.report.is_left).then(|| self.backstop.now());
         if let Err(error) = self.save().await {
@@ -347,8 +362,8 @@ impl Run {
 /// These letters, each selection of one queue: on Redis another may have a job of the same id.
 /// Those that move meet in one line, in the order in which they were found; others stay where they
 /// are, and queue by queue is fewer calls.
-fn by_queue(mut letters: Vec<DeadLetter>, deed: Deed) -> Vec<Selection> {
-    if deed != Deed::Move {
+fn by_queue(mut letters: Vec<DeadLetter>, deed: BulkAction) -> Vec<Selection> {
+    if deed != BulkAction::Move {
         letters.sort_by(|one, other| one.queue.cmp(&other.queue));
     }
     let parts = letters.chunk_by(|one, next| one.queue == next.queue);
@@ -362,7 +377,7 @@ fn by_queue(mut letters: Vec<DeadLetter>, deed: Deed) -> Vec<Selection> {
 }
 
 /// The filter, if the store can tell all of it.
-fn as_stores_own(filter: &DeadFilter) -> Option<Filter> {
+fn as_store_filter(filter: &DeadFilter) -> Option<Filter> {
     let DeadFilter {
         queue,
         kind,
@@ -376,12 +391,12 @@ fn as_stores_own(filter: &DeadFilter) -> Option<Filter> {
     is_own.then_some(Filter {
         queue,
         kind,
-        state: Some(State::Dead),
+        state: Some(JobState::Dead),
         fingerprint,
     })
 }
 
-fn as_of(filter: &DeadFilter, at: Time) -> DeadFilter {
+fn until_at_most(filter: &DeadFilter, at: Time) -> DeadFilter {
     DeadFilter {
         until: Some(filter.until.map_or(at, |until| until.min(at))),
         ..filter.clone()

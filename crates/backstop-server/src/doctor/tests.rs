@@ -1,6 +1,6 @@
 use super::*;
-use backstop::config::{Overrides, resolve};
-use backstop::{Backstop, Random, testing};
+use backstop::config::{ConfigOverrides, resolve};
+use backstop::{Backstop, RandomSource, testing};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Fault, Flaky};
 
@@ -9,30 +9,30 @@ fn given() -> (Arc<Flaky>, App) {
     let backstop = Backstop::on(
         Arc::<Flaky>::clone(&store),
         testing::start().clock,
-        Random::seeded(1),
+        RandomSource::seeded(1),
     );
-    let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+    let config = resolve(None, ConfigOverrides::default(), ConfigOverrides::default()).unwrap();
     (store, App::new(backstop, config, ""))
 }
 
 /// What is known once the look under way, if there is one, has ended.
-async fn settled(app: &App) -> Opinion {
-    while app.doctor().desk().opinion.is_looking {
+async fn settled(app: &App) -> DoctorReport {
+    while app.doctor().state().report.is_looking {
         tokio::task::yield_now().await;
     }
-    app.doctor().desk().opinion.clone()
+    app.doctor().state().report.clone()
 }
 
 /// What is known after one more look.
-async fn after_a_look(app: &App) -> Opinion {
-    assert!(app.doctor().opinion(app).is_looking);
+async fn after_a_look(app: &App) -> DoctorReport {
+    assert!(app.doctor().report(app).is_looking);
     settled(app).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_first_is_told_that_nothing_is_known_and_waits_for_nothing() {
     let (_, app) = given();
-    assert!(app.doctor().opinion(&app).found.is_none());
+    assert!(app.doctor().report(&app).found.is_none());
     let found = settled(&app).await.found.unwrap();
     assert!(
         found
@@ -40,7 +40,7 @@ async fn whoever_asks_first_is_told_that_nothing_is_known_and_waits_for_nothing(
             .iter()
             .any(|finding| finding.what.contains("memory"))
     );
-    assert_eq!(app.doctor().opinion(&app).found.unwrap().at, found.at);
+    assert_eq!(app.doctor().report(&app).found.unwrap().at, found.at);
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,11 +48,11 @@ async fn a_look_is_made_again_after_a_while() {
     let (_, app) = given();
     let first = after_a_look(&app).await.found.unwrap();
     assert!(
-        !app.doctor().opinion(&app).is_looking,
+        !app.doctor().report(&app).is_looking,
         "the last look is good for a while"
     );
     tokio::time::advance(EVERY).await;
-    let known = app.doctor().opinion(&app);
+    let known = app.doctor().report(&app);
     assert!(known.is_looking);
     assert!(
         Arc::ptr_eq(&known.found.unwrap().findings, &first.findings),
@@ -85,26 +85,26 @@ async fn a_look_that_failed_is_told_beside_the_last_good_one_and_is_made_again_s
 #[tokio::test(start_paused = true)]
 async fn however_long_a_look_failed_for_the_next_one_is_not_put_off_by_that() {
     let (_, app) = given();
-    let look = Look(app.doctor().clone());
-    tokio::time::advance(LOOK_MAX).await;
-    look.fail("no answer".to_owned());
+    let look = DoctorExamination(app.doctor().clone());
+    tokio::time::advance(EXAMINE_MAX).await;
+    look.record_failure("no answer".to_owned());
     drop(look);
     tokio::time::advance(EVERY).await;
-    assert!(app.doctor().opinion(&app).is_looking);
+    assert!(app.doctor().report(&app).is_looking);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_panics_is_told_as_failed_and_another_begins() {
     let (_, app) = given();
     let doctor = app.doctor().clone();
-    doctor.desk().opinion.is_looking = true;
-    let look = Look(doctor);
+    doctor.state().report.is_looking = true;
+    let look = DoctorExamination(doctor);
     let broken = tokio::spawn(async move {
         let _look = look;
         panic!("as examine would");
     });
     assert!(broken.await.is_err());
-    let known = app.doctor().opinion(&app);
+    let known = app.doctor().report(&app);
     assert!(!known.is_looking && known.failed.is_some(), "{known:?}");
     tokio::time::advance(EVERY).await;
     assert!(after_a_look(&app).await.failed.is_none());
@@ -116,7 +116,7 @@ async fn however_many_ask_at_once_one_looks() {
     store.set_down(true);
     let asked = futures_util::future::join_all((0..64).map(|_| {
         let app = app.clone();
-        tokio::spawn(async move { drop(app.doctor().opinion(&app)) })
+        tokio::spawn(async move { drop(app.doctor().report(&app)) })
     }));
     assert!(asked.await.into_iter().all(|asked| asked.is_ok()));
     assert!(settled(&app).await.failed.is_some());

@@ -1,6 +1,6 @@
 //! One poller for all viewers: it runs while there are any.
 
-use super::look::Look;
+use super::watched_state::WatchedState;
 use crate::App;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ const BEHIND_MAX: usize = 16;
 
 /// What viewers are told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct ViewerEvent {
     /// Names it: who has heard it has heard everything before it.
     pub(super) id: String,
     /// `changed`, or `tick` if nothing did.
@@ -36,10 +36,10 @@ pub(super) struct Told {
 
 /// Where viewers listen. Cheap to clone.
 #[derive(Clone)]
-pub struct Hub(Arc<Mutex<State>>);
+pub struct EventHub(Arc<Mutex<HubState>>);
 
-struct State {
-    sender: broadcast::Sender<Told>,
+struct HubState {
+    sender: broadcast::Sender<ViewerEvent>,
     /// Drawn once: ids of another server, or of this one before it was started anew, say nothing
     /// here.
     epoch: u64,
@@ -51,7 +51,7 @@ struct State {
 
 /// Why a viewer is not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Full {
+pub(super) enum HubFull {
     /// There are as many as there may be.
     Hub,
     /// The caller has as many as one may have.
@@ -59,12 +59,12 @@ pub(super) enum Full {
 }
 
 /// Somebody's place among the viewers, free again when it is dropped.
-struct Place {
-    hub: Hub,
+struct ViewerSlot {
+    hub: EventHub,
     who: Arc<str>,
 }
 
-impl Drop for Place {
+impl Drop for ViewerSlot {
     fn drop(&mut self) {
         let mut state = self.hub.state();
         if let Some(count) = state.places.get_mut(&self.who) {
@@ -76,11 +76,11 @@ impl Drop for Place {
     }
 }
 
-impl Default for Hub {
+impl Default for EventHub {
     fn default() -> Self {
         let (sender, _) = broadcast::channel(BEHIND_MAX);
         let (epoch, places) = (rand::random(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(HubState {
             sender,
             epoch,
             number: 0,
@@ -91,51 +91,56 @@ impl Default for Hub {
 }
 
 /// Somebody who listens.
-pub(super) struct Viewer {
-    hub: Hub,
-    receiver: broadcast::Receiver<Told>,
+pub(super) struct EventViewer {
+    hub: EventHub,
+    receiver: broadcast::Receiver<ViewerEvent>,
     /// What is told before anything is heard.
-    first: VecDeque<Told>,
-    _place: Place,
+    first: VecDeque<ViewerEvent>,
+    _place: ViewerSlot,
 }
 
-impl Viewer {
+impl EventViewer {
     /// What is told next; `None` once the hub is gone.
-    pub(super) async fn next(&mut self) -> Option<Told> {
-        if let Some(told) = self.first.pop_front() {
-            return Some(told);
+    pub(super) async fn next(&mut self) -> Option<ViewerEvent> {
+        if let Some(event) = self.first.pop_front() {
+            return Some(event);
         }
         match self.receiver.recv().await {
-            Ok(told) => Some(told),
+            Ok(event) => Some(event),
             // What was missed is made up for by one look.
-            Err(RecvError::Lagged(_)) => Some(self.hub.current()),
+            Err(RecvError::Lagged(_)) => Some(self.hub.current_event()),
             Err(RecvError::Closed) => None,
         }
     }
 }
 
-impl Hub {
+impl EventHub {
     /// Takes a viewer of `who` in, who has heard everything up to `last`.
-    pub(super) fn join(&self, app: &App, who: &str, last: Option<&str>) -> Result<Viewer, Full> {
+    pub(super) fn join(
+        &self,
+        app: &App,
+        who: &str,
+        last: Option<&str>,
+    ) -> Result<EventViewer, HubFull> {
         let mut state = self.state();
-        let who = state.take_place(who)?;
+        let who = state.take_slot(who)?;
         let receiver = state.sender.subscribe();
         // While nobody listened nobody looked: even the newest id may be out of date then.
         let is_up_to_date = state.is_polling && last == Some(state.id().as_str());
         let first = if is_up_to_date {
             VecDeque::new()
         } else {
-            VecDeque::from([state.told()])
+            VecDeque::from([state.look_again()])
         };
         if !state.is_polling {
             state.is_polling = true;
             tokio::spawn(self.clone().poll(app.clone()));
         }
         drop(state);
-        Ok(Viewer {
+        Ok(EventViewer {
             receiver,
             first,
-            _place: Place {
+            _place: ViewerSlot {
                 hub: self.clone(),
                 who,
             },
@@ -145,10 +150,10 @@ impl Hub {
 
     /// Looks for as long as somebody listens.
     async fn poll(self, app: App) {
-        let (mut before, mut is_failing, mut told_at) = (None, false, Instant::now());
+        let (mut before, mut is_failing, mut announced_at) = (None, false, Instant::now());
         loop {
             let started = Instant::now();
-            let what = match Look::now(&app).await {
+            let what = match WatchedState::read(&app).await {
                 Ok(look) => {
                     let what = before
                         .as_ref()
@@ -167,56 +172,56 @@ impl Hub {
                 }
                 Err(_) => Vec::new(),
             };
-            if !what.is_empty() || told_at.elapsed() >= TICK {
-                told_at = Instant::now();
-                self.tell(what);
+            if !what.is_empty() || announced_at.elapsed() >= TICK {
+                announced_at = Instant::now();
+                self.announce(what);
             }
             tokio::time::sleep(EVERY.max(started.elapsed() * SHARE)).await;
-            if self.is_left() {
+            if self.stop_if_unwatched() {
                 return;
             }
         }
     }
 
-    fn tell(&self, what: Vec<&'static str>) {
+    fn announce(&self, what: Vec<&'static str>) {
         let mut state = self.state();
         state.number += 1;
         let name = if what.is_empty() { "tick" } else { "changed" };
         let what = if what.is_empty() { vec!["time"] } else { what };
-        let told = Told {
+        let event = ViewerEvent {
             id: state.id(),
             name,
             what,
         };
         // Without viewers there is nobody to tell.
-        let _ = state.sender.send(told);
+        let _ = state.sender.send(event);
     }
 
     /// Whether everybody has left; then the poller must end, and the next viewer starts another.
-    fn is_left(&self) -> bool {
+    fn stop_if_unwatched(&self) -> bool {
         let mut state = self.state();
         state.is_polling = state.sender.receiver_count() > 0;
         !state.is_polling
     }
 
-    fn current(&self) -> Told {
-        self.state().told()
+    fn current_event(&self) -> ViewerEvent {
+        self.state().look_again()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl HubState {
     fn id(&self) -> String {
         format!("{:016x}-{}", self.epoch, self.number)
     }
 
     /// A place for one more viewer of `who`; answers whose it is.
-    fn take_place(&mut self, who: &str) -> Result<Arc<str>, Full> {
+    fn take_slot(&mut self, who: &str) -> Result<Arc<str>, HubFull> {
         if self.places.values().sum::<usize>() >= VIEWERS_MAX {
-            return Err(Full::Hub);
+            return Err(HubFull::Hub);
         }
         let known = self
             .places
@@ -225,15 +230,15 @@ impl State {
         let who = known.unwrap_or_else(|| who.into());
         let count = self.places.entry(Arc::clone(&who)).or_default();
         if *count >= VIEWERS_OF_ONE_MAX {
-            return Err(Full::Caller);
+            return Err(HubFull::Caller);
         }
         *count += 1;
         Ok(who)
     }
 
     /// Look once, whatever it was.
-    fn told(&self) -> Told {
-        Told {
+    fn look_again(&self) -> ViewerEvent {
+        ViewerEvent {
             id: self.id(),
             name: "changed",
             what: vec!["all"],

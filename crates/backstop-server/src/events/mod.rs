@@ -5,9 +5,9 @@
 //! back with the newest one missed nothing, and everybody else is told to look.
 
 mod hub;
-mod look;
+mod watched_state;
 
-pub use hub::{Hub, VIEWERS_MAX, VIEWERS_OF_ONE_MAX};
+pub use hub::{EventHub, VIEWERS_MAX, VIEWERS_OF_ONE_MAX};
 
 use crate::App;
 use crate::access::Caller;
@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::StreamExt;
-use hub::{Full, Told, Viewer};
+use hub::{EventViewer, HubFull, ViewerEvent};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(2);
 pub fn routes() -> Router<App> {
     Router::new()
         .route("/v1/events", get(events))
-        .layer(Extension(Hub::default()))
+        .layer(Extension(EventHub::default()))
 }
 
 /// Tell when something changed, as server-sent events, so that it is looked at again. An event
@@ -53,21 +53,21 @@ pub fn routes() -> Router<App> {
 )]
 pub(crate) async fn events(
     State(app): State<App>,
-    Extension(hub): Extension<Hub>,
+    Extension(hub): Extension<EventHub>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let viewer = match hub.join(&app, caller.name(), last) {
         Ok(viewer) => viewer,
-        Err(full) => return too_many(full).into_response(),
+        Err(full) => return too_many_viewers(full).into_response(),
     };
     let over = tokio::time::sleep(ANSWER_MAX);
-    let told = futures_util::stream::unfold(viewer, |mut viewer: Viewer| async move {
-        let told = viewer.next().await?;
-        Some((Ok::<_, Infallible>(event(&told)), viewer))
+    let events = futures_util::stream::unfold(viewer, |mut viewer: EventViewer| async move {
+        let event = viewer.next().await?;
+        Some((Ok::<_, Infallible>(sse_event(&event)), viewer))
     });
-    let mut answer = Sse::new(told.take_until(over))
+    let mut answer = Sse::new(events.take_until(over))
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("still here"))
         .into_response();
     // A proxy that collects what comes before it hands it on would hold events back.
@@ -81,12 +81,12 @@ pub(crate) async fn events(
     answer
 }
 
-fn too_many(full: Full) -> Problem {
+fn too_many_viewers(full: HubFull) -> Problem {
     let why = match full {
-        Full::Hub => {
+        HubFull::Hub => {
             format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later")
         }
-        Full::Caller => format!(
+        HubFull::Caller => format!(
             "{VIEWERS_OF_ONE_MAX} viewers of yours are connected, and more of one caller are not taken; close some, or use tokens of several names"
         ),
     };
@@ -99,10 +99,10 @@ fn too_many(full: Full) -> Problem {
     .retry_after(LATER_SECS)
 }
 
-fn event(told: &Told) -> Event {
+fn sse_event(event: &ViewerEvent) -> Event {
     Event::default()
-        .id(&told.id)
-        .event(told.name)
+        .id(&event.id)
+        .event(event.name)
         .retry(RETRY)
-        .data(told.what.join(","))
+        .data(event.what.join(","))
 }

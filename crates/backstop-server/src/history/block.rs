@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The numbers of one moment.
-pub(super) type Row = Vec<u64>;
+pub(super) type SampleValues = Vec<u64>;
 
 /// How far rows are apart, and how many share a cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Grain {
+pub(super) enum HistoryResolution {
     /// A row a minute, an hour in a cell.
     Minute,
     /// A row every ten minutes, a day in a cell.
     TenMinutes,
 }
 
-impl Grain {
+impl HistoryResolution {
     /// How far rows are apart.
     pub(super) const fn step(self) -> Span {
         match self {
@@ -34,7 +34,7 @@ impl Grain {
     }
 
     /// How long rows are kept.
-    pub(super) const fn kept(self) -> Span {
+    pub(super) const fn kept_for(self) -> Span {
         match self {
             Self::Minute => Span::hours(25),
             Self::TenMinutes => Span::days(7),
@@ -82,11 +82,11 @@ pub(super) const fn floor(time: Time, step: Span) -> Time {
 /// a cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Vec<i64>>", into = "Vec<Vec<i64>>")]
-pub(super) struct Block(BTreeMap<i64, Row>);
+pub(super) struct HistoryBlock(BTreeMap<i64, SampleValues>);
 
-impl Block {
+impl HistoryBlock {
     /// Writes a row where there is none; whether it counts.
-    pub(super) fn enter(&mut self, slot: i64, row: Row) -> bool {
+    pub(super) fn enter(&mut self, slot: i64, row: SampleValues) -> bool {
         let is_free = !self.0.contains_key(&slot);
         if is_free {
             self.0.insert(slot, row);
@@ -100,14 +100,14 @@ impl Block {
     }
 
     /// The rows, by slot.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (i64, &Row)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (i64, &SampleValues)> {
         self.0.iter().map(|(slot, row)| (*slot, row))
     }
 }
 
-impl From<Block> for Vec<Vec<i64>> {
-    fn from(block: Block) -> Self {
-        let mut before: Row = Vec::new();
+impl From<HistoryBlock> for Vec<Vec<i64>> {
+    fn from(block: HistoryBlock) -> Self {
+        let mut before: SampleValues = Vec::new();
         let mut lines = Self::with_capacity(block.0.len());
         for (slot, row) in block.0 {
             let known = |at: usize| before.get(at).copied().unwrap_or_default();
@@ -122,16 +122,16 @@ impl From<Block> for Vec<Vec<i64>> {
     }
 }
 
-impl From<Vec<Vec<i64>>> for Block {
+impl From<Vec<Vec<i64>>> for HistoryBlock {
     fn from(lines: Vec<Vec<i64>>) -> Self {
-        let mut before: Row = Vec::new();
+        let mut before: SampleValues = Vec::new();
         let mut rows = BTreeMap::new();
         for line in lines {
             let Some((slot, changes)) = line.split_first() else {
                 continue;
             };
             let known = |at: usize| before.get(at).copied().unwrap_or_default();
-            let row: Row = changes
+            let row: SampleValues = changes
                 .iter()
                 .enumerate()
                 .map(|(at, change)| known(at).wrapping_add(change.cast_unsigned()))
@@ -145,7 +145,10 @@ impl From<Vec<Vec<i64>>> for Block {
 
 /// Rows of a while as one: of what only grows the last, of what goes up and down the highest, so
 /// that a peak between two looks at a week can still be seen. `None` of none.
-pub(super) fn rolled<'a>(rows: impl IntoIterator<Item = &'a Row>, counts: usize) -> Option<Row> {
+pub(super) fn merge_rows<'a>(
+    rows: impl IntoIterator<Item = &'a SampleValues>,
+    counts: usize,
+) -> Option<SampleValues> {
     rows.into_iter().cloned().reduce(|before, row| {
         let merged = row.iter().enumerate().map(|(at, number)| {
             if at < counts {
@@ -164,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_row_that_was_written_stands() {
-        let mut block = Block::default();
+        let mut block = HistoryBlock::default();
         assert!(block.enter(3, vec![7]));
         assert!(!block.enter(3, vec![8]));
         assert_eq!(block.rows().collect::<Vec<_>>(), [(3, &vec![7])]);
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn rows_come_back_as_they_were_also_the_largest_ones() {
-        let mut block = Block::default();
+        let mut block = HistoryBlock::default();
         for (slot, row) in [
             (0, vec![u64::MAX, 0, 5]),
             (1, vec![0, u64::MAX, 5]),
@@ -181,13 +184,16 @@ mod tests {
             block.enter(slot, row);
         }
         let text = serde_json::to_vec(&block).unwrap();
-        assert_eq!(serde_json::from_slice::<Block>(&text).unwrap(), block);
+        assert_eq!(
+            serde_json::from_slice::<HistoryBlock>(&text).unwrap(),
+            block
+        );
     }
 
     #[test]
     fn a_full_block_of_the_worst_numbers_fits_into_a_cell() {
-        for grain in [Grain::Minute, Grain::TenMinutes] {
-            let mut block = Block::default();
+        for grain in [HistoryResolution::Minute, HistoryResolution::TenMinutes] {
+            let mut block = HistoryBlock::default();
             let slots = grain.block().as_micros() / grain.step().as_micros();
             for slot in 0..slots {
                 // From the highest to half and back: the changes with the most digits.
@@ -205,19 +211,25 @@ mod tests {
     #[test]
     fn ten_minutes_keep_the_last_total_and_the_highest_depth() {
         let rows = [vec![10, 3], vec![12, 9], vec![15, 1]];
-        assert_eq!(rolled(&rows, 1), Some(vec![15, 9]));
-        assert_eq!(rolled(&[], 1), None);
+        assert_eq!(merge_rows(&rows, 1), Some(vec![15, 9]));
+        assert_eq!(merge_rows(&[], 1), None);
     }
 
     #[test]
     fn moments_have_their_place() {
         let time = |text: &str| text.parse::<Time>().unwrap();
         let at = time("2026-11-17T08:47:00Z");
-        let (block, slot) = (Grain::Minute.block_of(at), Grain::Minute.slot_of(at));
-        assert_eq!((slot, Grain::Minute.time_of(block, slot)), (47, at));
-        let ten = Grain::TenMinutes.floor(at);
+        let (block, slot) = (
+            HistoryResolution::Minute.block_of(at),
+            HistoryResolution::Minute.slot_of(at),
+        );
         assert_eq!(
-            (ten, Grain::TenMinutes.slot_of(ten)),
+            (slot, HistoryResolution::Minute.time_of(block, slot)),
+            (47, at)
+        );
+        let ten = HistoryResolution::TenMinutes.floor(at);
+        assert_eq!(
+            (ten, HistoryResolution::TenMinutes.slot_of(ten)),
             (time("2026-11-17T08:40:00Z"), 52)
         );
     }

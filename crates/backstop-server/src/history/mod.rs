@@ -2,15 +2,15 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `figures` | what is noted of a queue or a stream at a moment |
-//! | `look` | a moment: every queue and stream that is followed, all others together, and the total |
-//! | `roster` | which queues and streams are followed |
+//! | `sample` | what is noted of a queue or a stream at a moment |
+//! | `snapshot` | a moment: every queue and stream that is followed, all others together, and the total |
+//! | `tracked_names` | which queues and streams are followed |
 //! | `block` | an hour or a day of rows in one cell, and how minutes become ten minutes |
 //! | `alarms` | which streams somebody should look at, by their last minutes |
 //! | `durations` | how long runs took, as percentiles over a window; `backstop::spreads` keeps it |
 //! | `series` | rows as points of a chart; where nobody looked there is a gap |
-//! | `kept` | the cells: who comes second changes nothing |
-//! | `record` | the loop that looks and writes |
+//! | `cells` | the cells: who comes second changes nothing |
+//! | `recorder` | the loop that looks and writes |
 //!
 //! What is kept are totals as they stood, not what was added since: several servers on one store
 //! agree on them, and whoever writes a minute first has written it for all.
@@ -23,37 +23,37 @@
 
 mod alarms;
 mod block;
+mod cells;
 mod durations;
-mod figures;
-mod kept;
-mod look;
-mod record;
-mod roster;
+mod recorder;
+mod sample;
 mod series;
+mod snapshot;
+mod tracked_names;
 
-pub use alarms::Alarms;
-pub use durations::{Durations, PERCENTS, kinds, seconds};
-pub use figures::{QueueFigures, StreamFigures};
-pub use look::Subject;
-pub use record::{Recorder, record};
-pub use roster::{QUEUES_MAX, STREAMS_MAX};
-pub use series::{Point, QueueSeries, Series, StreamSeries, Window};
+pub use alarms::StreamAlarms;
+pub use durations::{DurationSeries, PERCENTS, percentile_seconds, read_kinds};
+pub use recorder::{HistoryRecorder, run_recorder};
+pub use sample::{QueueSample, StreamSample};
+pub use series::{QueueSeries, SeriesPoint, StreamSeries, TimeSeries, TimeWindow};
+pub use snapshot::HistorySubject;
+pub use tracked_names::{QUEUES_MAX, STREAMS_MAX};
 
 use backstop::Backstop;
-use backstop::core::port::Answer;
+use backstop::core::port::StoreResult;
 use backstop_core::{QueueName, Span, StreamName, Time};
-use look::Look;
+use snapshot::HistorySnapshot;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How often a server looks.
-pub const LOOK_EVERY: Span = Span::secs(5);
+pub const SNAPSHOT_EVERY: Span = Span::secs(5);
 /// Looks that a server remembers: those of the shortest window, and one before it.
-const LOOKS_MAX: usize = 62;
+const SNAPSHOTS_MAX: usize = 62;
 
 /// The looks of the last minutes, in this process; all else is in the store. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct History(Arc<Mutex<VecDeque<Look>>>);
+pub struct History(Arc<Mutex<VecDeque<HistorySnapshot>>>);
 
 impl History {
     /// A queue, or all of them, over a window. The shortest comes from what this process saw, all
@@ -61,9 +61,9 @@ impl History {
     pub async fn queue(
         &self,
         backstop: &Backstop,
-        of: &Subject,
-        window: Window,
-    ) -> Answer<QueueSeries> {
+        of: &HistorySubject,
+        window: TimeWindow,
+    ) -> StoreResult<QueueSeries> {
         let (rows, now) = (self.rows(backstop, of, window).await?, backstop.now());
         Ok(QueueSeries::of(&rows, window, now))
     }
@@ -73,9 +73,9 @@ impl History {
         &self,
         backstop: &Backstop,
         name: &StreamName,
-        window: Window,
-    ) -> Answer<StreamSeries> {
-        let of = Subject::Stream(name.clone());
+        window: TimeWindow,
+    ) -> StoreResult<StreamSeries> {
+        let of = HistorySubject::Stream(name.clone());
         let (rows, now) = (self.rows(backstop, &of, window).await?, backstop.now());
         Ok(StreamSeries::of(&rows, window, now))
     }
@@ -84,8 +84,8 @@ impl History {
     /// store for each would be dear.
     pub fn recent_queue(&self, name: &QueueName, now: Time) -> QueueSeries {
         QueueSeries::of(
-            &self.seen(&Subject::Queue(name.clone())),
-            Window::FiveMinutes,
+            &self.recent_rows(&HistorySubject::Queue(name.clone())),
+            TimeWindow::FiveMinutes,
             now,
         )
     }
@@ -93,46 +93,46 @@ impl History {
     /// The last five minutes of a stream as this process saw them.
     pub fn recent_stream(&self, name: &StreamName, now: Time) -> StreamSeries {
         StreamSeries::of(
-            &self.seen(&Subject::Stream(name.clone())),
-            Window::FiveMinutes,
+            &self.recent_rows(&HistorySubject::Stream(name.clone())),
+            TimeWindow::FiveMinutes,
             now,
         )
     }
 
-    async fn rows<F: figures::Figures>(
+    async fn rows<F: sample::HistorySample>(
         &self,
         backstop: &Backstop,
-        of: &Subject,
-        window: Window,
-    ) -> Answer<Vec<(Time, F)>> {
-        let Some(grain) = window.grain() else {
-            return Ok(self.seen(of));
+        of: &HistorySubject,
+        window: TimeWindow,
+    ) -> StoreResult<Vec<(Time, F)>> {
+        let Some(resolution) = window.resolution() else {
+            return Ok(self.recent_rows(of));
         };
         let now = backstop.now();
         // A step more than the window: a rate needs to know where its first step began.
         let from = now.before(window.length()).before(window.step().times(2));
-        let rows = kept::read(backstop, grain, of, from, now).await?;
+        let rows = cells::read_rows(backstop, resolution, of, from, now).await?;
         Ok(rows
             .into_iter()
             .map(|(at, row)| (at, F::of(&row)))
             .collect())
     }
 
-    fn seen<F: figures::Figures>(&self, of: &Subject) -> Vec<(Time, F)> {
-        let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        looks
+    fn recent_rows<F: sample::HistorySample>(&self, of: &HistorySubject) -> Vec<(Time, F)> {
+        let snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshots
             .iter()
-            .filter_map(|look| Some((look.at, F::of(look.rows.get(of)?))))
+            .filter_map(|snapshot| Some((snapshot.at, F::of(snapshot.rows.get(of)?))))
             .collect()
     }
 
-    fn note(&self, look: Look) {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn note(&self, snapshot: HistorySnapshot) {
+        let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The store's clock may have been set back: what came after is another time line.
-        looks.retain(|known| known.at < look.at);
-        looks.push_back(look);
-        if looks.len() > LOOKS_MAX {
-            looks.pop_front();
+        snapshots.retain(|known| known.at < snapshot.at);
+        snapshots.push_back(snapshot);
+        if snapshots.len() > SNAPSHOTS_MAX {
+            snapshots.pop_front();
         }
     }
 }

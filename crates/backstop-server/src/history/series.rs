@@ -1,15 +1,15 @@
 //! Rows as points of a chart. Where nobody looked there is a gap: neither a zero nor a line across
 //! it.
 
-use super::block::{Grain, floor};
-use super::figures::{QueueFigures, StreamFigures};
+use super::block::{HistoryResolution, floor};
+use super::sample::{QueueSample, StreamSample};
 use backstop_core::{Span, Time};
 use std::fmt;
 use std::str::FromStr;
 
 /// How far back a chart looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Window {
+pub enum TimeWindow {
     /// Five minutes, every five seconds.
     FiveMinutes,
     /// An hour, minute by minute.
@@ -21,7 +21,7 @@ pub enum Window {
     Week,
 }
 
-impl Window {
+impl TimeWindow {
     /// All of them, the shortest first.
     pub const ALL: [Self; 4] = [Self::FiveMinutes, Self::Hour, Self::Day, Self::Week];
 
@@ -66,11 +66,11 @@ impl Window {
     }
 
     /// Which rows of the store it is drawn from; none for what the process itself saw.
-    pub(super) const fn grain(self) -> Option<Grain> {
+    pub(super) const fn resolution(self) -> Option<HistoryResolution> {
         match self {
             Self::FiveMinutes => None,
-            Self::Hour | Self::Day => Some(Grain::Minute),
-            Self::Week => Some(Grain::TenMinutes),
+            Self::Hour | Self::Day => Some(HistoryResolution::Minute),
+            Self::Week => Some(HistoryResolution::TenMinutes),
         }
     }
 
@@ -87,7 +87,7 @@ impl Window {
     }
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for TimeWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -96,22 +96,22 @@ impl fmt::Display for Window {
 /// Text that is no window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a window is 5m, 1h, 24h or 7d")]
-pub struct NotAWindow;
+pub struct InvalidTimeWindow;
 
-impl FromStr for Window {
-    type Err = NotAWindow;
+impl FromStr for TimeWindow {
+    type Err = InvalidTimeWindow;
 
-    fn from_str(text: &str) -> Result<Self, NotAWindow> {
+    fn from_str(text: &str) -> Result<Self, InvalidTimeWindow> {
         Self::ALL
             .into_iter()
             .find(|window| window.as_str() == text)
-            .ok_or(NotAWindow)
+            .ok_or(InvalidTimeWindow)
     }
 }
 
 /// A point of a chart.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Point {
+pub struct SeriesPoint {
     /// The end of its step.
     pub at: Time,
     /// What it was; `None` where nobody looked.
@@ -120,19 +120,19 @@ pub struct Point {
 
 /// A line of a chart, the oldest point first.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Series {
+pub struct TimeSeries {
     /// The points, one for each step.
-    pub points: Vec<Point>,
+    pub points: Vec<SeriesPoint>,
 }
 
-impl Series {
+impl TimeSeries {
     /// The latest value there is.
     pub fn last(&self) -> Option<f64> {
         self.points.iter().rev().find_map(|point| point.value)
     }
 
     /// The highest value there is.
-    pub fn most(&self) -> Option<f64> {
+    pub fn maximum(&self) -> Option<f64> {
         self.points
             .iter()
             .filter_map(|point| point.value)
@@ -140,7 +140,7 @@ impl Series {
     }
 
     /// How many of its steps are known.
-    pub fn known(&self) -> usize {
+    pub fn known_steps(&self) -> usize {
         self.points
             .iter()
             .filter(|point| point.value.is_some())
@@ -157,31 +157,31 @@ impl Series {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct QueueSeries {
     /// Jobs taken in, per second.
-    pub enqueued: Series,
+    pub enqueued: TimeSeries,
     /// Jobs done, per second.
-    pub done: Series,
+    pub done: TimeSeries,
     /// Jobs that died, per second.
-    pub dead: Series,
+    pub dead: TimeSeries,
     /// Jobs called off, per second.
-    pub cancelled: Series,
+    pub cancelled: TimeSeries,
     /// Jobs whose time has not come.
-    pub scheduled: Series,
+    pub scheduled: TimeSeries,
     /// Jobs that wait for a worker.
-    pub ready: Series,
+    pub ready: TimeSeries,
     /// Jobs that run.
-    pub running: Series,
+    pub running: TimeSeries,
     /// Jobs that wait for their next attempt.
-    pub retrying: Series,
+    pub retrying: TimeSeries,
     /// Dead letters.
-    pub letters: Series,
+    pub letters: TimeSeries,
     /// How long the oldest ready job has waited, in seconds.
-    pub oldest_ready: Series,
+    pub oldest_ready: TimeSeries,
 }
 
 impl QueueSeries {
-    pub(super) fn of(rows: &[(Time, QueueFigures)], window: Window, now: Time) -> Self {
-        let rate = |of: fn(&QueueFigures) -> u64| rate(rows, of, window, now);
-        let level = |of: fn(&QueueFigures) -> u64| level(rows, of, window, now);
+    pub(super) fn of(rows: &[(Time, QueueSample)], window: TimeWindow, now: Time) -> Self {
+        let rate = |of: fn(&QueueSample) -> u64| rate(rows, of, window, now);
+        let level = |of: fn(&QueueSample) -> u64| level(rows, of, window, now);
         Self {
             enqueued: rate(|figures| figures.enqueued),
             done: rate(|figures| figures.done),
@@ -205,7 +205,7 @@ impl QueueSeries {
         clippy::cast_precision_loss,
         reason = "a depth in a chart is for people"
     )]
-    pub fn ending_with(mut self, seen: QueueFigures, now: Time) -> Self {
+    pub fn ending_with(mut self, seen: QueueSample, now: Time) -> Self {
         let ends = [
             (&mut self.scheduled, seen.scheduled as f64),
             (&mut self.ready, seen.ready as f64),
@@ -217,7 +217,7 @@ impl QueueSeries {
         for (series, value) in ends {
             // One moment makes no line where nothing was recorded.
             if !series.is_empty() {
-                series.points.push(Point {
+                series.points.push(SeriesPoint {
                     at: now,
                     value: Some(value),
                 });
@@ -231,25 +231,25 @@ impl QueueSeries {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StreamSeries {
     /// Records handled, per second.
-    pub handled: Series,
+    pub handled: TimeSeries,
     /// Records that had to wait, per second.
-    pub added: Series,
+    pub added: TimeSeries,
     /// Positions declared missing, per second.
-    pub misses: Series,
+    pub misses: TimeSeries,
     /// Keys given up because they had waited long enough, per second.
-    pub timeouts: Series,
+    pub timeouts: TimeSeries,
     /// Records that came too late, per second.
-    pub late: Series,
+    pub late: TimeSeries,
     /// Records that are held.
-    pub held: Series,
+    pub held: TimeSeries,
     /// Keys that hold some.
-    pub holding: Series,
+    pub holding: TimeSeries,
 }
 
 impl StreamSeries {
-    pub(super) fn of(rows: &[(Time, StreamFigures)], window: Window, now: Time) -> Self {
-        let rate = |of: fn(&StreamFigures) -> u64| rate(rows, of, window, now);
-        let level = |of: fn(&StreamFigures) -> u64| level(rows, of, window, now);
+    pub(super) fn of(rows: &[(Time, StreamSample)], window: TimeWindow, now: Time) -> Self {
+        let rate = |of: fn(&StreamSample) -> u64| rate(rows, of, window, now);
+        let level = |of: fn(&StreamSample) -> u64| level(rows, of, window, now);
         Self {
             handled: rate(|figures| figures.handled),
             added: rate(|figures| figures.added),
@@ -262,7 +262,7 @@ impl StreamSeries {
     }
 }
 
-impl Series {
+impl TimeSeries {
     fn scaled(mut self, factor: f64) -> Self {
         for point in &mut self.points {
             point.value = point.value.map(|value| value * factor);
@@ -274,7 +274,7 @@ impl Series {
 /// What was added in each step, per second. A step without a row is a gap; so is one whose
 /// beginning nobody saw, and one in which a total fell: it is another queue of the same name.
 #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
-fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
+fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: TimeWindow, now: Time) -> TimeSeries {
     let reach = window.step().times(2);
     let value = |from: Time, until: Time| {
         let end = rows
@@ -289,11 +289,11 @@ fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> 
         let added = of(last).checked_sub(of(first))?;
         Some(added as f64 / took.as_secs_f64())
     };
-    let points = window.steps(now).map(|(from, until)| Point {
+    let points = window.steps(now).map(|(from, until)| SeriesPoint {
         at: until,
         value: value(from, until),
     });
-    Series {
+    TimeSeries {
         points: points.collect(),
     }
 }
@@ -303,7 +303,7 @@ fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> 
     clippy::cast_precision_loss,
     reason = "a depth in a chart is for people"
 )]
-fn level<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
+fn level<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: TimeWindow, now: Time) -> TimeSeries {
     let value = |from: Time, until: Time| {
         let start = rows.partition_point(|(at, _)| *at <= from);
         let end = rows.partition_point(|(at, _)| *at <= until);
@@ -312,11 +312,11 @@ fn level<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) ->
             .map(|(_, figures)| of(figures) as f64)
             .reduce(f64::max)
     };
-    let points = window.steps(now).map(|(from, until)| Point {
+    let points = window.steps(now).map(|(from, until)| SeriesPoint {
         at: until,
         value: value(from, until),
     });
-    Series {
+    TimeSeries {
         points: points.collect(),
     }
 }
@@ -329,11 +329,11 @@ mod tests {
         Time::from_millis(1_767_225_600_000 + minute * 60_000)
     }
 
-    fn seen(totals: &[(i64, u64)]) -> Vec<(Time, QueueFigures)> {
-        let figures = |n| QueueFigures {
+    fn seen(totals: &[(i64, u64)]) -> Vec<(Time, QueueSample)> {
+        let figures = |n| QueueSample {
             done: n,
             ready: n,
-            ..QueueFigures::default()
+            ..QueueSample::default()
         };
         totals
             .iter()
@@ -341,7 +341,7 @@ mod tests {
             .collect()
     }
 
-    fn tail(series: &Series, n: usize) -> Vec<Option<f64>> {
+    fn tail(series: &TimeSeries, n: usize) -> Vec<Option<f64>> {
         series
             .points
             .iter()
@@ -356,7 +356,7 @@ mod tests {
     fn a_rate_is_what_a_total_grew_by() {
         let series = QueueSeries::of(
             &seen(&[(57, 0), (58, 60), (59, 60), (60, 180)]),
-            Window::Hour,
+            TimeWindow::Hour,
             at(60),
         );
         assert_eq!(series.done.points.len(), 60);
@@ -374,7 +374,7 @@ mod tests {
     fn where_nobody_looked_there_is_a_gap_and_what_happened_in_it_is_not_heaped_on_what_follows() {
         let series = QueueSeries::of(
             &seen(&[(50, 0), (58, 6_000), (59, 6_060)]),
-            Window::Hour,
+            TimeWindow::Hour,
             at(60),
         );
         assert_eq!(tail(&series.done, 4), [None, None, Some(1.0), None]);
@@ -386,37 +386,41 @@ mod tests {
 
     #[test]
     fn a_minute_that_was_skipped_is_a_gap_and_the_next_one_covers_both() {
-        let series = QueueSeries::of(&seen(&[(57, 0), (59, 120)]), Window::Hour, at(59));
+        let series = QueueSeries::of(&seen(&[(57, 0), (59, 120)]), TimeWindow::Hour, at(59));
         assert_eq!(tail(&series.done, 2), [None, Some(1.0)]);
     }
 
     #[test]
     fn a_total_that_fell_is_a_gap() {
-        let series = QueueSeries::of(&seen(&[(57, 500), (58, 3), (59, 63)]), Window::Hour, at(59));
+        let series = QueueSeries::of(
+            &seen(&[(57, 500), (58, 3), (59, 63)]),
+            TimeWindow::Hour,
+            at(59),
+        );
         assert_eq!(tail(&series.done, 2), [None, Some(1.0)]);
     }
 
     #[test]
     fn windows_have_their_number_of_points_and_nothing_is_known_of_an_empty_store() {
         for (window, points) in [
-            (Window::FiveMinutes, 60),
-            (Window::Hour, 60),
-            (Window::Day, 288),
-            (Window::Week, 336),
+            (TimeWindow::FiveMinutes, 60),
+            (TimeWindow::Hour, 60),
+            (TimeWindow::Day, 288),
+            (TimeWindow::Week, 336),
         ] {
             let series = QueueSeries::of(&[], window, at(0));
             assert_eq!(series.done.points.len(), points);
             assert!(series.done.is_empty() && series.oldest_ready.is_empty());
             assert_eq!(window.as_str().parse(), Ok(window));
         }
-        assert_eq!("1y".parse::<Window>(), Err(NotAWindow));
+        assert_eq!("1y".parse::<TimeWindow>(), Err(InvalidTimeWindow));
     }
 
     #[test]
     fn a_day_shows_the_highest_of_its_steps() {
         let mut rows = seen(&[(0, 5), (1, 90), (2, 5), (3, 5), (4, 5), (5, 5)]);
         rows.sort_by_key(|(at, _)| *at);
-        let series = QueueSeries::of(&rows, Window::Day, at(5));
+        let series = QueueSeries::of(&rows, TimeWindow::Day, at(5));
         assert_eq!(tail(&series.ready, 1), [Some(90.0)]);
     }
 }

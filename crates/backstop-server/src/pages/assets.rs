@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 /// A file in the binary.
-pub(super) struct Asset {
+pub(super) struct StaticAsset {
     name: &'static str,
     ending: &'static str,
     kind: &'static str,
@@ -28,7 +28,7 @@ const STYLE_TEXT: &str = concat!(
 );
 
 /// The style.
-pub(super) static STYLE: Asset = Asset {
+pub(super) static STYLE: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "css",
     kind: "text/css; charset=utf-8",
@@ -37,7 +37,7 @@ pub(super) static STYLE: Asset = Asset {
 };
 
 /// The script.
-pub(super) static SCRIPT: Asset = Asset {
+pub(super) static SCRIPT: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "js",
     kind: "text/javascript; charset=utf-8",
@@ -46,7 +46,7 @@ pub(super) static SCRIPT: Asset = Asset {
 };
 
 /// The icon.
-pub(super) static ICON: Asset = Asset {
+pub(super) static ICON: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "svg",
     kind: "image/svg+xml",
@@ -54,7 +54,7 @@ pub(super) static ICON: Asset = Asset {
     hash: LazyLock::new(|| hash(include_str!("../../assets/backstop.svg"))),
 };
 
-impl Asset {
+impl StaticAsset {
     /// Its address, under the base.
     pub(super) fn path(&self) -> String {
         format!("/assets/{}", self.file())

@@ -1,9 +1,9 @@
 //! Who did what, when, and to how many.
 
-use super::link::Link;
-use super::mark::When;
-use super::trail::{Pages, Trail};
-use super::{Frame, PageFailure, Section, View, text};
+use super::components::RelativeTime;
+use super::link::PageLink;
+use super::pagination::{PaginationLinks, PaginationState};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
 use askama::Template;
 use axum::Router;
@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::get;
 use backstop::audit::{AuditEntry, ENTRIES_MAX, LOOKS_MAX};
 use backstop_core::Time;
-use backstop_core::failure::truncated;
+use backstop_core::failure::truncate_text;
 
 /// Entries shown at a time.
 const PAGE: usize = 100;
@@ -24,20 +24,20 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "audit.html")]
-struct Page {
-    frame: Frame,
-    rows: Vec<Row>,
+struct AuditLogPage {
+    frame: PageFrame,
+    rows: Vec<AuditRow>,
     who: String,
     what: String,
     /// How many entries were looked at, where that is why there are no more on the page.
     looked: Option<String>,
     is_filtered: bool,
-    pages: Pages,
+    pages: PaginationLinks,
     kept: usize,
 }
 
-struct Row {
-    at: When,
+struct AuditRow {
+    at: RelativeTime,
     who: String,
     what: String,
     selection: String,
@@ -46,7 +46,7 @@ struct Row {
     error: String,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let (who, what) = (
         view.query("who").unwrap_or_default(),
         view.query("what").unwrap_or_default(),
@@ -57,20 +57,20 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let found = view
         .ask(audit.page(after.map(str::to_owned), PAGE, fits))
         .await?;
-    let link = Link::to(view.at("/audit"))
+    let link = PageLink::to(view.at("/audit"))
         .with_some("who", view.query("who"))
         .with_some("what", view.query("what"));
     let (now, is_filtered) = (view.now(), !who.is_empty() || !what.is_empty());
-    let page = Page {
+    let page = AuditLogPage {
         // Not live: nobody waits for it to change.
-        frame: view.frame(Section::Audit, "Audit"),
-        pages: Trail::of(&view, "after").pages(&link, found.next).called(
-            if is_filtered && found.is_cut {
+        frame: view.frame(PageSection::Audit, "Audit"),
+        pages: PaginationState::of(&view, "after")
+            .pages(&link, found.next)
+            .with_next_label(if is_filtered && found.is_cut {
                 "Go on looking"
             } else {
                 "Next page"
-            },
-        ),
+            }),
         rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
         who: who.to_owned(),
         what: what.to_owned(),
@@ -81,12 +81,12 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     view.show(&page)
 }
 
-fn row(entry: &AuditEntry, now: Time) -> Row {
-    Row {
-        at: When::new(entry.at, now),
+fn row(entry: &AuditEntry, now: Time) -> AuditRow {
+    AuditRow {
+        at: RelativeTime::new(entry.at, now),
         who: entry.who.clone(),
         what: entry.what.clone(),
-        selection: truncated(entry.selection.to_string(), SELECTION_MAX),
+        selection: truncate_text(entry.selection.to_string(), SELECTION_MAX),
         count: entry.count.map(text::count),
         reason: entry.reason.clone().unwrap_or_default(),
         error: entry.error.clone().unwrap_or_default(),

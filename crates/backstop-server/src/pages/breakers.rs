@@ -1,17 +1,17 @@
 //! Breakers and gates: what is left alone, since when, why, and how to change it.
 
-use super::link::{Link, anchor, part};
-use super::mark::When;
+use super::components::RelativeTime;
+use super::link::{PageLink, anchor, part};
 use super::queues::{state_of, words};
-use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::App;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::breakers::{BY_HAND, GuardName, GuardStatus};
+use backstop::breakers::{BY_HAND, BreakerInfo, BreakerName};
 use backstop_core::Time;
-use backstop_core::limits::WHY_CHARS_MAX;
+use backstop_core::limits::EVENT_REASON_CHARS_MAX;
 
 /// Rows of the list; those that are shut come first.
 const ROWS_MAX: usize = 500;
@@ -25,21 +25,21 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "breakers.html")]
-struct Page {
-    frame: Frame,
-    rows: Vec<Row>,
+struct BreakerListPage {
+    frame: PageFrame,
+    rows: Vec<BreakerRow>,
     left_out: usize,
     why_max: usize,
 }
 
-struct Row {
+struct BreakerRow {
     anchor: String,
     name: String,
     what: &'static str,
     state: String,
     is_shut: bool,
-    since: Option<When>,
-    next_probe: Option<When>,
+    since: Option<RelativeTime>,
+    next_probe: Option<RelativeTime>,
     why: String,
     failures: String,
     rejected: String,
@@ -47,36 +47,38 @@ struct Row {
     dead: String,
     queue_link: String,
     queue: String,
-    events: Vec<Event>,
+    events: Vec<BreakerEventRow>,
 }
 
-struct Event {
-    at: When,
+struct BreakerEventRow {
+    at: RelativeTime,
     from: String,
     to: String,
     why: String,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let now = view.now();
     let mut guards = view.ask(view.app().backstop().breakers().list()).await?;
     guards.sort_by_key(|guard| !guard.is_shut());
-    let page = Page {
-        frame: view.frame(Section::Breakers, "Breakers and gates").live(),
+    let page = BreakerListPage {
+        frame: view
+            .frame(PageSection::Breakers, "Breakers and gates")
+            .live(),
         left_out: guards.len().saturating_sub(ROWS_MAX),
         rows: guards
             .iter()
             .take(ROWS_MAX)
             .map(|guard| row(&view, guard, now))
             .collect(),
-        why_max: WHY_CHARS_MAX,
+        why_max: EVENT_REASON_CHARS_MAX,
     };
     view.show(&page)
 }
 
-fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
+fn row(view: &PageView, guard: &BreakerInfo, now: Time) -> BreakerRow {
     let (queue, status) = (guard.name.queue(), &guard.status);
-    let dead = Link::to(view.at("/dead"))
+    let dead = PageLink::to(view.at("/dead"))
         .with("queue", queue)
         .with_some("kind", guard.name.kind());
     let counted = match guard.deaths {
@@ -87,7 +89,7 @@ fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
             "failures in a row",
         ),
     };
-    Row {
+    BreakerRow {
         anchor: anchor("guard", &guard.name.to_string()),
         name: guard.name.to_string(),
         what: if guard.name.kind().is_some() {
@@ -97,8 +99,8 @@ fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
         },
         state: state_of(guard),
         is_shut: guard.is_shut(),
-        since: When::maybe(status.opened_at, now),
-        next_probe: When::maybe(status.next_probe_at, now),
+        since: RelativeTime::maybe(status.opened_at, now),
+        next_probe: RelativeTime::maybe(status.next_probe_at, now),
         why: status
             .events
             .last()
@@ -106,7 +108,7 @@ fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
             .unwrap_or_default(),
         failures: counted,
         rejected: text::count(status.rejected_calls),
-        settings: told(guard),
+        settings: describe_settings(guard),
         dead: dead.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
         queue: queue.to_string(),
@@ -114,13 +116,13 @@ fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
             .events
             .iter()
             .rev()
-            .map(|event| shown(guard, event, now))
+            .map(|event| event_row(guard, event, now))
             .collect(),
     }
 }
 
 /// When it opens, and what it takes to close it.
-fn told(guard: &GuardStatus) -> String {
+fn describe_settings(guard: &BreakerInfo) -> String {
     let settings = &guard.settings;
     let (after, needed, probes) = (
         text::span(settings.recovery_timeout),
@@ -140,33 +142,37 @@ fn told(guard: &GuardStatus) -> String {
     }
 }
 
-fn shown(guard: &GuardStatus, event: &backstop_core::breaker::Event, now: Time) -> Event {
-    Event {
-        at: When::new(event.at, now),
+fn event_row(
+    guard: &BreakerInfo,
+    event: &backstop_core::breaker::PhaseChange,
+    now: Time,
+) -> BreakerEventRow {
+    BreakerEventRow {
+        at: RelativeTime::new(event.at, now),
         from: words(guard.name.word(event.from)),
         to: words(guard.name.word(event.to)),
         why: event.why.clone(),
     }
 }
 
-async fn reset(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    let name: GuardName = posted.read(&view, "name")?;
+async fn reset(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
+    let name: BreakerName = posted.read(&view, "name")?;
     let note = if view.ask(view.changes(&posted)?.reset(&name)).await? {
-        Note::done(format!("{name} lets jobs through again."))
+        FlashMessage::done(format!("{name} lets jobs through again."))
     } else {
-        Note::refused(format!("There is no breaker or gate {name}."))
+        FlashMessage::refused(format!("There is no breaker or gate {name}."))
     };
-    Ok(note.on(view.app().base(), &view.at("/breakers")))
+    Ok(note.redirect(view.app().base(), &view.at("/breakers")))
 }
 
-async fn open(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    let name: GuardName = posted.read(&view, "name")?;
+async fn open(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
+    let name: BreakerName = posted.read(&view, "name")?;
     let changes = view.changes(&posted)?;
     let why = posted.get("why").or(changes.reason()).unwrap_or(BY_HAND);
-    let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+    let why: String = why.chars().take(EVENT_REASON_CHARS_MAX).collect();
     view.ask(changes.open(&name, &why)).await?;
     let note = format!(
         "{name} lets nothing through until somebody resets it; its jobs stay where they are."
     );
-    Ok(Note::done(note).on(view.app().base(), &view.at("/breakers")))
+    Ok(FlashMessage::done(note).redirect(view.app().base(), &view.at("/breakers")))
 }

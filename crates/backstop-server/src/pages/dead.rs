@@ -4,12 +4,12 @@ mod act;
 mod filter;
 mod redrives;
 
-use super::jobs::{Chip, short, told};
-use super::link::{Link, part};
-use super::mark::When;
-use super::pick::Pick;
-use super::trail::{Pages, Trail};
-use super::{Frame, PageFailure, Section, View, text};
+use super::components::RelativeTime;
+use super::job_ref::JobRef;
+use super::jobs::{FilterChip, describe_damaged, short};
+use super::link::{PageLink, part};
+use super::pagination::{PaginationLinks, PaginationState};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
 use askama::Template;
 use axum::Router;
@@ -17,8 +17,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use backstop::dead::{DeadGroup, DeadLetter, DeadLetters};
 use backstop_core::Time;
-use backstop_core::failure::truncated;
-use filter::LetterFilter;
+use backstop_core::failure::truncate_text;
+use filter::DeadLetterFilter;
 
 /// Groups on a page: the largest ones.
 const GROUPS: usize = 50;
@@ -40,7 +40,7 @@ pub(super) fn routes() -> Router<App> {
 }
 
 /// The dead letters, in the caller's name and with the secrets of the configuration hidden.
-fn letters(view: &View) -> DeadLetters {
+fn letters(view: &PageView) -> DeadLetters {
     let config = view.app().config();
     let policies = config
         .queues
@@ -48,27 +48,27 @@ fn letters(view: &View) -> DeadLetters {
         .map(|(name, entry)| (name.clone(), entry.settings.retry.clone()));
     let dead = view.app().backstop().dead().by(view.who());
     dead.redacting(config.redaction.clone())
-        .retrying_by(policies.collect())
+        .with_retry_policies(policies.collect())
 }
 
 #[derive(Template)]
 #[template(path = "dead.html")]
-struct Page {
-    frame: Frame,
-    filter: filter::Shown,
-    chips: Vec<Chip>,
+struct DeadLetterListPage {
+    frame: PageFrame,
+    filter: filter::DeadFilterForm,
+    chips: Vec<FilterChip>,
     queues: Vec<QueueChip>,
     total: String,
-    groups: Option<Groups>,
-    letters: Option<Letters>,
-    tabs: Vec<Tab>,
+    groups: Option<DeadGroupList>,
+    letters: Option<DeadLetterList>,
+    tabs: Vec<DeadLetterTab>,
     kept: Vec<(String, String)>,
     redrive: String,
     runs: String,
 }
 
 /// A way to look at them.
-pub(super) struct Tab {
+pub(super) struct DeadLetterTab {
     pub(super) word: &'static str,
     pub(super) link: String,
     pub(super) is_on: bool,
@@ -81,12 +81,12 @@ struct QueueChip {
     is_on: bool,
 }
 
-struct Groups {
-    rows: Vec<GroupRow>,
+struct DeadGroupList {
+    rows: Vec<DeadGroupRow>,
     is_cut: bool,
 }
 
-struct GroupRow {
+struct DeadGroupRow {
     error_type: String,
     error: String,
     fingerprint: String,
@@ -94,22 +94,22 @@ struct GroupRow {
     queue_link: String,
     kind: String,
     count: String,
-    first: When,
-    last: When,
+    first: RelativeTime,
+    last: RelativeTime,
     link: String,
     redrive: String,
     requeue: String,
     sample: String,
 }
 
-struct Letters {
-    rows: Vec<LetterRow>,
+struct DeadLetterList {
+    rows: Vec<DeadLetterRow>,
     damaged: Vec<String>,
-    pages: Pages,
+    pages: PaginationLinks,
     matching: Option<String>,
 }
 
-struct LetterRow {
+struct DeadLetterRow {
     id: String,
     pick: String,
     short: String,
@@ -120,11 +120,11 @@ struct LetterRow {
     error: String,
     attempts: String,
     requeues: u32,
-    died: Option<When>,
+    died: Option<RelativeTime>,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
-    let filter = LetterFilter::of(&view)?;
+async fn list(view: PageView) -> Result<Response, PageFailure> {
+    let filter = DeadLetterFilter::of(&view)?;
     let (dead, now) = (letters(&view), view.now());
     let stats = view.ask(dead.stats()).await?;
     let link = filter.on(view.at("/dead"));
@@ -152,8 +152,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
                 is_on,
             }
         });
-    let runs = super::runs::word(&view).await?;
-    let page = Page {
+    let runs = super::runs::link_label(&view).await?;
+    let page = DeadLetterListPage {
         runs,
         frame: frame(&view, &filter),
         chips: filter.chips(&link),
@@ -176,15 +176,15 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         ),
         kept: link.pairs().to_vec(),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
-        filter: filter.shown(),
+        filter: filter.to_form(),
     };
     view.show(&page)
 }
 
 /// Not live where letters are looked into: that costs more than somebody who only left the page
 /// open should.
-fn frame(view: &View, filter: &LetterFilter) -> Frame {
-    let frame = view.frame(Section::Dead, "Dead letters");
+fn frame(view: &PageView, filter: &DeadLetterFilter) -> PageFrame {
+    let frame = view.frame(PageSection::Dead, "Dead letters");
     if filter.0.text.is_some() {
         frame
     } else {
@@ -193,9 +193,9 @@ fn frame(view: &View, filter: &LetterFilter) -> Frame {
 }
 
 /// Groups, letters, redrives.
-fn tabs(view: &View, filter: &LetterFilter, on: &str) -> Vec<Tab> {
-    let queue = Link::to(view.at("/dead")).with_some("queue", filter.0.queue.as_ref());
-    let tab = |word, link: Link| Tab {
+fn tabs(view: &PageView, filter: &DeadLetterFilter, on: &str) -> Vec<DeadLetterTab> {
+    let queue = PageLink::to(view.at("/dead")).with_some("queue", filter.0.queue.as_ref());
+    let tab = |word, link: PageLink| DeadLetterTab {
         word,
         link: link.to_string(),
         is_on: word == on,
@@ -206,39 +206,39 @@ fn tabs(view: &View, filter: &LetterFilter, on: &str) -> Vec<Tab> {
             "letters",
             filter.on(view.at("/dead")).with("view", "letters"),
         ),
-        tab("redrives", Link::to(view.at("/dead/redrives"))),
+        tab("redrives", PageLink::to(view.at("/dead/redrives"))),
     ]
 }
 
 async fn groups(
-    view: &View,
+    view: &PageView,
     dead: &DeadLetters,
-    filter: &LetterFilter,
+    filter: &DeadLetterFilter,
     now: Time,
-) -> Result<Groups, PageFailure> {
+) -> Result<DeadGroupList, PageFailure> {
     let groups = view
         .ask(dead.groups(filter.0.queue.clone(), GROUPS))
         .await?;
-    Ok(Groups {
+    Ok(DeadGroupList {
         is_cut: groups.len() == GROUPS,
         rows: groups.iter().map(|group| row(view, group, now)).collect(),
     })
 }
 
-fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {
+fn row(view: &PageView, group: &DeadGroup, now: Time) -> DeadGroupRow {
     let of_group = |path: &str| {
-        Link::to(view.at(path))
+        PageLink::to(view.at(path))
             .with("queue", &group.queue)
             .with("fingerprint", group.fingerprint)
     };
-    GroupRow {
+    DeadGroupRow {
         error_type: group
             .sample
             .error_type
             .as_deref()
             .map(text::name)
             .unwrap_or_default(),
-        error: truncated(text::name(&group.sample.error), ERROR_MAX),
+        error: truncate_text(text::name(&group.sample.error), ERROR_MAX),
         fingerprint: group.fingerprint.to_string(),
         queue: group.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(group.queue.as_str()))),
@@ -249,47 +249,47 @@ fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {
             .map(text::kind)
             .unwrap_or_default(),
         count: text::count(group.count),
-        first: When::new(group.first_at, now),
-        last: When::new(group.last_at, now),
+        first: RelativeTime::new(group.first_at, now),
+        last: RelativeTime::new(group.last_at, now),
         link: of_group("/dead").to_string(),
         redrive: of_group("/dead/redrive").to_string(),
         requeue: of_group("/dead/confirm")
             .with("action", "requeue")
             .with("all", "matching")
             .to_string(),
-        sample: Pick::new(group.sample.id, &group.queue)
+        sample: JobRef::new(group.sample.id, &group.queue)
             .link(view, "/dead")
             .to_string(),
     }
 }
 
 async fn page_of(
-    view: &View,
+    view: &PageView,
     dead: &DeadLetters,
-    filter: &LetterFilter,
+    filter: &DeadLetterFilter,
     now: Time,
-) -> Result<Letters, PageFailure> {
+) -> Result<DeadLetterList, PageFailure> {
     let cursor = view.query("after").map(str::to_owned);
     let page = view.ask(dead.list(&filter.0, cursor, PAGE)).await?;
     let link = filter.on(view.at("/dead")).with("view", "letters");
     let matching = view.ask(filter::count(dead, &filter.0)).await?;
-    Ok(Letters {
+    Ok(DeadLetterList {
         rows: page
             .letters
             .iter()
             .map(|letter| letter_row(view, letter, now))
             .collect(),
-        damaged: page.damaged.iter().map(told).collect(),
-        pages: Trail::of(view, "after")
+        damaged: page.damaged.iter().map(describe_damaged).collect(),
+        pages: PaginationState::of(view, "after")
             .pages(&link, page.next)
-            .ordered("those that died last first"),
+            .with_order("those that died last first"),
         matching: matching.map(|count| count.to_string()),
     })
 }
 
-fn letter_row(view: &View, letter: &DeadLetter, now: Time) -> LetterRow {
-    let pick = Pick::new(letter.id, &letter.queue);
-    LetterRow {
+fn letter_row(view: &PageView, letter: &DeadLetter, now: Time) -> DeadLetterRow {
+    let pick = JobRef::new(letter.id, &letter.queue);
+    DeadLetterRow {
         id: letter.id.to_string(),
         pick: pick.to_string(),
         short: short(letter.id),
@@ -297,9 +297,9 @@ fn letter_row(view: &View, letter: &DeadLetter, now: Time) -> LetterRow {
         queue: letter.queue.to_string(),
         kind: text::kind(&letter.kind),
         error_type: letter.error_type.clone().unwrap_or_default(),
-        error: truncated(letter.error.clone(), ERROR_MAX),
+        error: truncate_text(letter.error.clone(), ERROR_MAX),
         attempts: text::count(letter.attempt_count.into()),
         requeues: letter.requeues,
-        died: When::maybe(letter.last_failed_at, now),
+        died: RelativeTime::maybe(letter.last_failed_at, now),
     }
 }

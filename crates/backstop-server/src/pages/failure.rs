@@ -2,8 +2,8 @@
 
 use super::assets::{ICON, STYLE};
 use super::jobs::capital;
-use super::section::Section;
-use super::view::View;
+use super::section::PageSection;
+use super::view::PageView;
 use askama::Template;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -12,9 +12,9 @@ use backstop_core::port::StoreError;
 use std::fmt::Display;
 
 /// A page that could not be made; answered with one that says why.
-pub struct PageFailure(Box<(View, Cause)>);
+pub struct PageFailure(Box<(PageView, PageFailureCause)>);
 
-enum Cause {
+enum PageFailureCause {
     /// There is no such thing.
     Missing(String),
     /// It was asked for in a way that cannot work.
@@ -27,8 +27,8 @@ enum Cause {
 
 #[derive(Template)]
 #[template(path = "failure.html")]
-struct Page {
-    frame: super::Frame,
+struct FailurePage {
+    frame: super::PageFrame,
     status: u16,
     sentence: String,
     detail: String,
@@ -39,7 +39,7 @@ struct Page {
 /// nothing of what is here.
 #[derive(Template)]
 #[template(path = "refusal.html")]
-struct Refused<'a> {
+struct RefusalPage<'a> {
     base: &'a str,
     style: String,
     icon: String,
@@ -49,14 +49,19 @@ struct Refused<'a> {
 }
 
 /// That page. `base` is the path everything is mounted under.
-pub(crate) fn refused(base: &str, status: StatusCode, title: &str, detail: &str) -> Response {
+pub(crate) fn render_refusal(
+    base: &str,
+    status: StatusCode,
+    title: &str,
+    detail: &str,
+) -> Response {
     let (style, icon) = (
         format!("{base}{}", STYLE.path()),
         format!("{base}{}", ICON.path()),
     );
     // A sentence of its own on a page; to programs it is told as it is.
     let detail = capital(detail);
-    let page = Refused {
+    let page = RefusalPage {
         base,
         style,
         icon,
@@ -74,33 +79,42 @@ pub(crate) fn refused(base: &str, status: StatusCode, title: &str, detail: &str)
     }
 }
 
-impl View {
+impl PageView {
     /// There is no such thing; `what` is a sentence.
     pub fn missing(&self, what: impl Into<String>) -> PageFailure {
-        PageFailure(Box::new((self.clone(), Cause::Missing(what.into()))))
+        PageFailure(Box::new((
+            self.clone(),
+            PageFailureCause::Missing(what.into()),
+        )))
     }
 
     /// The address, or what was sent, cannot be understood; `why` is a sentence.
     pub fn bad(&self, why: impl Display) -> PageFailure {
-        PageFailure(Box::new((self.clone(), Cause::Bad(why.to_string()))))
+        PageFailure(Box::new((
+            self.clone(),
+            PageFailureCause::Bad(why.to_string()),
+        )))
     }
 
     /// The store failed.
     pub fn store_failed(&self, error: StoreError) -> PageFailure {
-        PageFailure(Box::new((self.clone(), Cause::Store(error))))
+        PageFailure(Box::new((self.clone(), PageFailureCause::Store(error))))
     }
 
     pub(super) fn broken(&self, error: &impl Display) -> PageFailure {
-        PageFailure(Box::new((self.clone(), Cause::Broken(error.to_string()))))
+        PageFailure(Box::new((
+            self.clone(),
+            PageFailureCause::Broken(error.to_string()),
+        )))
     }
 }
 
 impl IntoResponse for PageFailure {
     fn into_response(self) -> Response {
         let (view, cause) = *self.0;
-        let (status, title, sentence, detail, advice) = cause.told();
-        let frame = view.frame(Section::Outside, title);
-        let page = Page {
+        let (status, title, sentence, detail, advice) = cause.into_parts();
+        let frame = view.frame(PageSection::Outside, title);
+        let page = FailurePage {
             frame,
             status: status.as_u16(),
             sentence,
@@ -112,8 +126,8 @@ impl IntoResponse for PageFailure {
     }
 }
 
-impl Cause {
-    fn told(self) -> (StatusCode, &'static str, String, String, &'static str) {
+impl PageFailureCause {
+    fn into_parts(self) -> (StatusCode, &'static str, String, String, &'static str) {
         match self {
             Self::Missing(what) => (
                 StatusCode::NOT_FOUND,

@@ -1,17 +1,17 @@
 //! What surrounds every page: the struct that each template embeds as `frame`.
 
-use super::note::Note;
-use super::section::{Group, NAVIGATION, Section};
+use super::flash::FlashMessage;
+use super::section::{NAVIGATION, NavigationGroup, PageSection};
 use backstop_core::limits::REASON_CHARS_MAX;
 
-/// What surrounds a page. Made by [`super::View::frame`].
+/// What surrounds a page. Made by [`super::PageView::frame`].
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
-pub struct Frame {
+pub struct PageFrame {
     /// The page's heading and title.
     pub title: String,
     /// Where the navigation stands.
-    pub section: Section,
+    pub section: PageSection,
     /// The path in front of every address; empty at the root.
     pub base: String,
     /// The address of the style.
@@ -29,7 +29,7 @@ pub struct Frame {
     /// The theme somebody chose; `None` follows the system.
     pub theme: Option<&'static str>,
     /// What the last action did.
-    pub note: Option<Note>,
+    pub note: Option<FlashMessage>,
     /// Whether only the part that changes is wanted.
     pub is_fragment: bool,
     /// Whether the page refreshes itself when something happens.
@@ -44,7 +44,7 @@ pub struct Frame {
     pub reason: String,
 }
 
-impl Frame {
+impl PageFrame {
     /// A page whose block `live` refreshes itself when something happens.
     #[must_use]
     pub fn live(self) -> Self {
@@ -55,13 +55,13 @@ impl Frame {
     }
 
     /// The sections, in their groups.
-    pub const fn navigation(&self) -> &'static [Group] {
+    pub const fn navigation(&self) -> &'static [NavigationGroup] {
         &NAVIGATION
     }
 
     /// Whether the caller may look at a section: who did what is for those who could have done it.
-    pub fn may_see(&self, section: &Section) -> bool {
-        *section != Section::Audit || self.may_write
+    pub fn may_see(&self, section: &PageSection) -> bool {
+        *section != PageSection::Audit || self.may_write
     }
 
     /// Characters of a reason.
@@ -70,7 +70,7 @@ impl Frame {
     }
 
     /// Whether the page belongs to a section.
-    pub fn is_in(&self, section: &Section) -> bool {
+    pub fn is_in(&self, section: &PageSection) -> bool {
         self.section == *section
     }
 }

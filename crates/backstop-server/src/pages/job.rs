@@ -3,12 +3,12 @@
 
 mod timeline;
 
+use super::components::{RelativeTime, StateBadge};
+use super::job_ref::JobRef;
 use super::jobs::actions;
-use super::link::{Link, part};
-use super::mark::{StateMark, When};
-use super::payload::ShownPayload;
-use super::pick::Pick;
-use super::{Frame, PageFailure, Posted, Section, View, text};
+use super::link::{PageLink, part};
+use super::payload::PayloadView;
+use super::{PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::App;
 use crate::words::about;
 use askama::Template;
@@ -17,30 +17,30 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use backstop::config::Config;
-use backstop::why::Why;
-use backstop_core::failure::Context;
-use backstop_core::port::{Answer, KeyHolder};
-use backstop_core::retry::shortest_life;
-use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time};
-use timeline::Moment;
+use backstop::why::JobExplanation;
+use backstop_core::failure::DeathContext;
+use backstop_core::port::{StoreResult, UniqueKeyHolder};
+use backstop_core::retry::shortest_lifetime;
+use backstop_core::{Fingerprint, Job, JobId, JobState, Kind, QueueName, Time};
+use timeline::JobTimelineEntry;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/jobs/{id}", get(page))
-        .route("/jobs/{id}/payload", post(whole))
+        .route("/jobs/{id}/payload", post(whole_payload))
         .route("/dead/{id}", get(letter))
 }
 
 #[derive(Template)]
 #[template(path = "job.html")]
-struct Page {
-    frame: Frame,
+struct JobPage {
+    frame: PageFrame,
     id: String,
     /// The job and its queue, for what is done to it.
     pick: String,
     show_payload: String,
     is_letter: bool,
-    state: StateMark,
+    state: StateBadge,
     queue: String,
     queue_link: String,
     /// What it is called by: its kind, if somebody gave it one.
@@ -49,26 +49,26 @@ struct Page {
     kind_link: String,
     why: String,
     next: Option<(String, String)>,
-    facts: Vec<(&'static str, Fact)>,
-    moments: Vec<Moment>,
-    payload: ShownPayload,
+    facts: Vec<(&'static str, JobFact)>,
+    moments: Vec<JobTimelineEntry>,
+    payload: PayloadView,
     is_whole: bool,
     is_hidden: bool,
-    actions: Vec<Deed>,
-    death: Option<Death>,
+    actions: Vec<JobActionButton>,
+    death: Option<JobDeathPanel>,
     queues: Vec<String>,
 }
 
 /// A fact about a job.
-enum Fact {
+enum JobFact {
     Text(String),
-    When(When),
+    When(RelativeTime),
     Code(String),
     Link(String, String),
 }
 
 /// What can be done to it, and what that means.
-struct Deed {
+struct JobActionButton {
     word: &'static str,
     act: String,
     sentence: &'static str,
@@ -76,7 +76,7 @@ struct Deed {
 }
 
 /// What it died of.
-struct Death {
+struct JobDeathPanel {
     group: String,
     group_link: String,
     redrive: String,
@@ -86,123 +86,127 @@ struct Death {
 
 /// Whether its payload is shown whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Showing {
+enum PayloadVisibility {
     Redacted,
     Whole,
 }
 
 /// Which job an address means.
-enum Meant {
+enum JobMatch {
     One(Box<Job>),
     /// One of these: their queues know ids each by itself, and none of them was named.
     Several(Vec<Job>),
 }
 
-async fn page(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    match meant(&view, &id).await? {
-        Meant::One(job) => show(&view, *job, Section::Jobs, Showing::Redacted).await,
-        Meant::Several(jobs) => choose(&view, &jobs, "/jobs"),
+async fn page(view: PageView, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    match find_job(&view, &id).await? {
+        JobMatch::One(job) => {
+            show(&view, *job, PageSection::Jobs, PayloadVisibility::Redacted).await
+        }
+        JobMatch::Several(jobs) => choose(&view, &jobs, "/jobs"),
     }
 }
 
 /// A dead letter; one that is dead no longer is a job like any other.
-async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    match meant(&view, &id).await? {
-        Meant::One(job) if job.state == State::Dead => {
-            show(&view, *job, Section::Dead, Showing::Redacted).await
+async fn letter(view: PageView, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    match find_job(&view, &id).await? {
+        JobMatch::One(job) if job.state == JobState::Dead => {
+            show(&view, *job, PageSection::Dead, PayloadVisibility::Redacted).await
         }
-        Meant::One(job) => {
-            let link = Pick {
+        JobMatch::One(job) => {
+            let link = JobRef {
                 id: job.id,
-                queue: named(&view),
+                queue: queue_param(&view),
             }
             .link(&view, "/jobs");
             Ok(Redirect::to(&link.to_string()).into_response())
         }
-        Meant::Several(jobs) => choose(&view, &jobs, "/dead"),
+        JobMatch::Several(jobs) => choose(&view, &jobs, "/dead"),
     }
 }
 
 /// The payload as it is: asked for in so many words, and written down before it is shown.
-async fn whole(
-    view: View,
+async fn whole_payload(
+    view: PageView,
     Path(id): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     let audit = view.audit(&posted)?;
-    let job = match meant(&view, &id).await? {
-        Meant::One(job) => job,
-        Meant::Several(jobs) => return choose(&view, &jobs, "/jobs"),
+    let job = match find_job(&view, &id).await? {
+        JobMatch::One(job) => job,
+        JobMatch::Several(jobs) => return choose(&view, &jobs, "/jobs"),
     };
     let shown = async { Ok::<_, backstop_core::port::StoreError>((1, ())) };
-    view.ask(audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown))
+    view.ask(audit.record("job payload", serde_json::json!({ "ids": [job.id] }), shown))
         .await?;
-    let section = if job.state == State::Dead {
-        Section::Dead
+    let section = if job.state == JobState::Dead {
+        PageSection::Dead
     } else {
-        Section::Jobs
+        PageSection::Jobs
     };
-    show(&view, *job, section, Showing::Whole).await
+    show(&view, *job, section, PayloadVisibility::Whole).await
 }
 
 /// The queue that the address names.
-fn named(view: &View) -> Option<QueueName> {
+fn queue_param(view: &PageView) -> Option<QueueName> {
     view.query("queue")
         .and_then(|name| QueueName::new(name).ok())
 }
 
 /// The job that is meant: that of the queue that is named, or, if it has gone from there or none
 /// is, whichever there is.
-async fn meant(view: &View, id: &str) -> Result<Meant, PageFailure> {
+async fn find_job(view: &PageView, id: &str) -> Result<JobMatch, PageFailure> {
     let (id, backstop) = (JobId::from_text(id), view.app().backstop());
-    if let Some(queue) = named(view)
+    if let Some(queue) = queue_param(view)
         && let Some(job) = view.ask(backstop.job_in(&queue, id)).await?
     {
-        return Ok(Meant::One(Box::new(job)));
+        return Ok(JobMatch::One(Box::new(job)));
     }
     let mut found = view.ask(backstop.namesakes(id)).await?;
     match found.len() {
         0 | 1 => found
             .pop()
-            .map(|job| Meant::One(Box::new(job)))
+            .map(|job| JobMatch::One(Box::new(job)))
             .ok_or_else(|| {
                 view.missing(format!(
                     "There is no job {id}; it may have been deleted, or pruned after it ended."
                 ))
             }),
-        _ => Ok(Meant::Several(found)),
+        _ => Ok(JobMatch::Several(found)),
     }
 }
 
 #[derive(Template)]
 #[template(path = "namesakes.html")]
-struct Choice {
-    frame: Frame,
+struct JobChoicePage {
+    frame: PageFrame,
     id: String,
-    rows: Vec<Namesake>,
+    rows: Vec<JobChoiceRow>,
 }
 
 /// One of several jobs of an id.
-struct Namesake {
+struct JobChoiceRow {
     link: String,
     queue: String,
-    state: StateMark,
+    state: StateBadge,
     kind: String,
-    age: When,
+    age: RelativeTime,
 }
 
 /// The jobs of an id, to choose from.
-fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailure> {
+fn choose(view: &PageView, jobs: &[Job], under: &str) -> Result<Response, PageFailure> {
     let now = view.now();
-    let row = |job: &Job| Namesake {
-        link: Pick::new(job.id, &job.queue).link(view, under).to_string(),
+    let row = |job: &Job| JobChoiceRow {
+        link: JobRef::new(job.id, &job.queue)
+            .link(view, under)
+            .to_string(),
         queue: job.queue.to_string(),
-        state: StateMark(job.state),
+        state: StateBadge(job.state),
         kind: text::kind(&job.kind),
-        age: When::new(job.inserted_at, now),
+        age: RelativeTime::new(job.inserted_at, now),
     };
-    let page = Choice {
-        frame: view.frame(Section::Jobs, "Which job?").live(),
+    let page = JobChoicePage {
+        frame: view.frame(PageSection::Jobs, "Which job?").live(),
         id: jobs
             .first()
             .map(|job| job.id.to_string())
@@ -213,42 +217,42 @@ fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailur
 }
 
 /// Where the whole payload is asked for.
-fn payload_link(view: &View, pick: &Pick) -> String {
+fn payload_link(view: &PageView, pick: &JobRef) -> String {
     let path = view.at(&format!("/jobs/{}/payload", pick.id));
-    Link::to(path)
+    PageLink::to(path)
         .with_some("queue", pick.queue.as_ref())
         .to_string()
 }
 
 async fn show(
-    view: &View,
+    view: &PageView,
     job: Job,
-    section: Section,
-    showing: Showing,
+    section: PageSection,
+    showing: PayloadVisibility,
 ) -> Result<Response, PageFailure> {
     let config = view.app().config();
     let explained = view
         .ask(
             view.app()
                 .backstop()
-                .why_of(job.clone(), |job| config.max_attempts(job)),
+                .explain_loaded(job.clone(), |job| config.max_attempts(job)),
         )
         .await?;
-    let (job, answer) = (&job, &explained.why);
-    let (now, pick) = (view.now(), Pick::new(job.id, &job.queue));
+    let (job, answer) = (&job, &explained.explanation);
+    let (now, pick) = (view.now(), JobRef::new(job.id, &job.queue));
     let holder = view.ask(holder(view, job, now)).await?;
     let queues = view.ask(view.store().queues(now)).await?;
     let shown = config.redaction.payload(job.payload.as_bytes());
-    let is_hidden = showing == Showing::Redacted && shown != job.payload.as_bytes();
+    let is_hidden = showing == PayloadVisibility::Redacted && shown != job.payload.as_bytes();
     let payload = match showing {
-        Showing::Redacted => ShownPayload::of(&shown),
-        Showing::Whole => ShownPayload::of(job.payload.as_bytes()),
+        PayloadVisibility::Redacted => PayloadView::of(&shown),
+        PayloadVisibility::Whole => PayloadView::of(job.payload.as_bytes()),
     };
     let title = title(job);
     let frame = view.frame(section, format!("{title} {}", super::jobs::short(job.id)));
-    let page = Page {
+    let page = JobPage {
         // What was asked for once is not fetched again behind the caller's back.
-        frame: if showing == Showing::Whole {
+        frame: if showing == PayloadVisibility::Whole {
             frame
         } else {
             frame.live()
@@ -256,13 +260,13 @@ async fn show(
         id: job.id.to_string(),
         pick: pick.to_string(),
         show_payload: payload_link(view, &pick),
-        is_letter: section == Section::Dead,
-        state: StateMark(job.state),
+        is_letter: section == PageSection::Dead,
+        state: StateBadge(job.state),
         queue: job.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
         title,
         kind: text::kind(&job.kind),
-        kind_link: Link::to(view.at("/jobs"))
+        kind_link: PageLink::to(view.at("/jobs"))
             .with("queue", &job.queue)
             .with("kind", &job.kind)
             .to_string(),
@@ -271,11 +275,11 @@ async fn show(
         facts: facts(view, job, holder, now),
         moments: timeline::moments(job, &config.redaction, now),
         payload,
-        is_whole: showing == Showing::Whole,
+        is_whole: showing == PayloadVisibility::Whole,
         is_hidden,
         actions: actions(Some(job.state))
             .into_iter()
-            .map(|word| deed(view, word, job.state))
+            .map(|word| action_button(view, word, job.state))
             .collect(),
         death: death(view, job),
         queues: queues
@@ -297,13 +301,13 @@ fn title(job: &Job) -> String {
 }
 
 /// The job that has its unique key, if it is another one.
-async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> {
+async fn holder(view: &PageView, job: &Job, now: Time) -> StoreResult<Option<UniqueKeyHolder>> {
     let Some(key) = &job.unique_key else {
         return Ok(None);
     };
     let mut holders = view
         .store()
-        .holders(job.queue.clone(), vec![key.clone()], now)
+        .unique_holders(job.queue.clone(), vec![key.clone()], now)
         .await?;
     Ok(holders
         .pop()
@@ -311,7 +315,7 @@ async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> 
         .filter(|holder| holder.job != job.id))
 }
 
-fn sentence(answer: &Why) -> String {
+fn sentence(answer: &JobExplanation) -> String {
     let words = text::to_the_second(&answer.to_string());
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| {
@@ -320,26 +324,32 @@ fn sentence(answer: &Why) -> String {
 }
 
 /// Where to go to have it run, where somebody can do something about it.
-fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
+fn next(view: &PageView, answer: &JobExplanation, job: &Job) -> Option<(String, String)> {
     let queue = view.at(&format!("/queues/{}", part(job.queue.as_str())));
     Some(match answer {
-        Why::Paused { .. } => ("Resume the queue".to_owned(), queue),
-        Why::BreakerOpen { .. } => ("Look at its breaker".to_owned(), view.at("/breakers")),
-        Why::GateShut { .. } => {
-            let groups = Link::to(view.at("/dead")).with("queue", &job.queue);
+        JobExplanation::Paused { .. } => ("Resume the queue".to_owned(), queue),
+        JobExplanation::BreakerOpen { .. } => {
+            ("Look at its breaker".to_owned(), view.at("/breakers"))
+        }
+        JobExplanation::GateShut { .. } => {
+            let groups = PageLink::to(view.at("/dead")).with("queue", &job.queue);
             ("See what its kind dies of".to_owned(), groups.to_string())
         }
-        Why::NoWorker => ("See how to serve its queue".to_owned(), queue),
-        Why::Lost { .. } | Why::Quiet { .. } | Why::UnknownKind { .. } => {
+        JobExplanation::NoWorker => ("See how to serve its queue".to_owned(), queue),
+        JobExplanation::Lost { .. }
+        | JobExplanation::Quiet { .. }
+        | JobExplanation::UnknownKind { .. } => {
             ("Look at the workers".to_owned(), view.at("/workers"))
         }
-        Why::UniqueTwin { twin, .. } => (
+        JobExplanation::UniqueKeyHeld { twin, .. } => (
             "Look at its twin".to_owned(),
-            Pick::new(*twin, &job.queue).link(view, "/jobs").to_string(),
+            JobRef::new(*twin, &job.queue)
+                .link(view, "/jobs")
+                .to_string(),
         ),
-        Why::RateLimited { .. } | Why::Suspect { .. } | Why::Waiting { .. } => {
-            ("Look at its queue".to_owned(), queue)
-        }
+        JobExplanation::RateLimited { .. }
+        | JobExplanation::Suspect { .. }
+        | JobExplanation::Waiting { .. } => ("Look at its queue".to_owned(), queue),
         _ => return None,
     })
 }
@@ -347,12 +357,12 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
 /// How many runs it had, may have, and how long these take if all of them fail.
 fn attempts(job: &Job, config: &Config) -> String {
     let policy = job
-        .terms
+        .options
         .retry()
         .unwrap_or_else(|| config.retry_of(&job.queue));
-    match (policy.max_attempts(), shortest_life(&policy)) {
+    match (policy.max_attempts(), shortest_lifetime(&policy)) {
         // It has no more of them, whatever the policy allows by now.
-        _ if job.state == State::Dead => job.attempt.to_string(),
+        _ if job.state == JobState::Dead => job.attempt.to_string(),
         (Some(max), Some(life)) => format!(
             "{} of {max}, spread over at least {}",
             job.attempt,
@@ -364,68 +374,74 @@ fn attempts(job: &Job, config: &Config) -> String {
 }
 
 fn facts(
-    view: &View,
+    view: &PageView,
     job: &Job,
-    holder: Option<KeyHolder>,
+    holder: Option<UniqueKeyHolder>,
     now: Time,
-) -> Vec<(&'static str, Fact)> {
+) -> Vec<(&'static str, JobFact)> {
     let mut facts = vec![
-        ("Priority", Fact::Text(job.priority.to_string())),
-        ("Attempt", Fact::Text(attempts(job, &view.app().config()))),
-        ("Came in", Fact::When(When::new(job.inserted_at, now))),
+        ("Priority", JobFact::Text(job.priority.to_string())),
+        (
+            "Attempt",
+            JobFact::Text(attempts(job, &view.app().config())),
+        ),
+        (
+            "Came in",
+            JobFact::When(RelativeTime::new(job.inserted_at, now)),
+        ),
         (
             if job.state.is_final() {
                 "Was to run"
             } else {
                 "To run"
             },
-            Fact::When(When::new(job.run_at, now)),
+            JobFact::When(RelativeTime::new(job.run_at, now)),
         ),
     ];
     if let Some(span) = job.running_for(now) {
-        facts.push(("Running for", Fact::Text(text::span(span))));
+        facts.push(("Running for", JobFact::Text(text::span(span))));
     }
     if let Some(at) = job.finished_at {
-        facts.push(("Ended", Fact::When(When::new(at, now))));
+        facts.push(("Ended", JobFact::When(RelativeTime::new(at, now))));
     }
     if let Some(reason) = job.reason {
-        facts.push(("Because", Fact::Text(reason.as_str().replace('_', " "))));
+        facts.push(("Because", JobFact::Text(reason.as_str().replace('_', " "))));
     }
     if job.lost_leases > 0 {
         facts.push((
             "Workers lost with it",
-            Fact::Text(text::count(job.lost_leases.into())),
+            JobFact::Text(text::count(job.lost_leases.into())),
         ));
     }
     if job.requeues > 0 {
         facts.push((
             "Requeued",
-            Fact::Text(text::many(job.requeues.into(), "time", "times")),
+            JobFact::Text(text::many(job.requeues.into(), "time", "times")),
         ));
     }
     if let Some(key) = &job.unique_key {
-        facts.push(("Unique key", Fact::Code(key.to_string())));
+        facts.push(("Unique key", JobFact::Code(key.to_string())));
     }
     if let Some(holder) = holder {
-        let link = Pick::new(holder.job, &job.queue).link(view, "/jobs");
+        let link = JobRef::new(holder.job, &job.queue).link(view, "/jobs");
         facts.push((
             "Held by a twin",
-            Fact::Link(holder.job.to_string(), link.to_string()),
+            JobFact::Link(holder.job.to_string(), link.to_string()),
         ));
     }
-    if let Some(policy) = job.terms.retry() {
+    if let Some(policy) = job.options.retry() {
         facts.push((
             "Its own retry",
-            Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned()),
+            JobFact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned()),
         ));
     }
     facts
 }
 
 /// A retry of a dead letter is called as in the list of letters, and goes the same way.
-fn deed(view: &View, word: &'static str, state: State) -> Deed {
+fn action_button(view: &PageView, word: &'static str, state: JobState) -> JobActionButton {
     let (word, act) = match (word, state) {
-        ("retry", State::Dead) => ("requeue", "/dead/act"),
+        ("retry", JobState::Dead) => ("requeue", "/dead/act"),
         _ => (word, "/jobs/act"),
     };
     let (sentence, is_danger) = match word {
@@ -446,7 +462,7 @@ fn deed(view: &View, word: &'static str, state: State) -> Deed {
             true,
         ),
     };
-    Deed {
+    JobActionButton {
         word,
         act: view.at(act),
         sentence,
@@ -454,10 +470,10 @@ fn deed(view: &View, word: &'static str, state: State) -> Deed {
     }
 }
 
-fn death(view: &View, job: &Job) -> Option<Death> {
+fn death(view: &PageView, job: &Job) -> Option<JobDeathPanel> {
     let fingerprint: Fingerprint = job.fingerprint()?;
     let of_group = |path: &str| {
-        Link::to(view.at(path))
+        PageLink::to(view.at(path))
             .with("queue", &job.queue)
             .with("fingerprint", fingerprint)
             .to_string()
@@ -467,20 +483,23 @@ fn death(view: &View, job: &Job) -> Option<Death> {
         .failures()
         .pop()
         .and_then(|failure| failure.context);
-    Some(Death {
+    Some(JobDeathPanel {
         group: fingerprint.to_string(),
         group_link: of_group("/dead"),
         redrive: of_group("/dead/redrive"),
         act: view.at("/dead/act"),
-        context: context.map(|context| around(&context)).unwrap_or_default(),
+        context: context
+            .map(|context| context_facts(&context))
+            .unwrap_or_default(),
     })
 }
 
 /// What was known about the world when it died.
-fn around(context: &Context) -> Vec<(String, String)> {
+fn context_facts(context: &DeathContext) -> Vec<(String, String)> {
     let mut around = Vec::new();
-    let mut say =
-        |what: &str, said: Option<String>| around.extend(said.map(|said| (what.to_owned(), said)));
+    let mut say = |what: &str, value: Option<String>| {
+        around.extend(value.map(|value| (what.to_owned(), value)))
+    };
     say("worker", context.worker.clone());
     say("host", context.host.clone());
     say("version", context.version.clone());

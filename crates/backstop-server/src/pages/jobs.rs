@@ -5,25 +5,28 @@ mod act;
 mod filter;
 mod suggest;
 
-use super::link::{Link, part};
-use super::mark::{StateMark, When};
-use super::pick::Pick;
-use super::trail::{Pages, Trail};
-use super::{Frame, PageFailure, Section, View, text};
+use super::components::{RelativeTime, StateBadge};
+use super::job_ref::JobRef;
+use super::link::{PageLink, part};
+use super::pagination::{PaginationLinks, PaginationState};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
-pub(super) use act::{Outcome, capital, handed_on, is_meant, see, start, told_count, unmeant};
+pub(super) use act::{
+    JobActionOutcome, back_to_confirm, capital, confirm_fields, describe_count, is_confirmed,
+    redirect_to, start,
+};
 use askama::Template;
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use backstop_core::amend::Action;
-use backstop_core::failure::truncated;
+use backstop_core::amend::AmendAction;
+use backstop_core::failure::truncate_text;
 use backstop_core::limits::SEARCH_CHARS_MAX;
-use backstop_core::port::Damaged;
+use backstop_core::port::DamagedJob;
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, JobId, State, Time};
+use backstop_core::{Job, JobId, JobState, Time};
 use filter::JobFilter;
-use suggest::Suggested;
+use suggest::FilterSuggestions;
 
 /// Jobs on a page.
 const PAGE: usize = 50;
@@ -39,16 +42,16 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
-struct Page {
-    frame: Frame,
-    filter: Shown,
-    chips: Vec<Chip>,
+struct JobListPage {
+    frame: PageFrame,
+    filter: JobFilterForm,
+    chips: Vec<FilterChip>,
     states: Vec<StateChip>,
-    suggested: Suggested,
+    suggested: FilterSuggestions,
     runs: String,
-    rows: Vec<Row>,
+    rows: Vec<JobListRow>,
     damaged: Vec<String>,
-    pages: Pages,
+    pages: PaginationLinks,
     order: &'static str,
     confirm: String,
     matching: Option<String>,
@@ -58,7 +61,7 @@ struct Page {
 }
 
 /// The filter as the form shows it.
-struct Shown {
+struct JobFilterForm {
     queue: String,
     kind: String,
     state: String,
@@ -68,7 +71,7 @@ struct Shown {
 }
 
 /// A part of the filter, and the list without it.
-pub(super) struct Chip {
+pub(super) struct FilterChip {
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) without: String,
@@ -82,7 +85,7 @@ struct StateChip {
 }
 
 /// One job of a list.
-struct Row {
+struct JobListRow {
     id: String,
     pick: String,
     short: String,
@@ -91,21 +94,21 @@ struct Row {
     queue_link: String,
     kind: String,
     kind_link: String,
-    state: StateMark,
+    state: StateBadge,
     attempt: String,
-    time: Option<(&'static str, When)>,
+    time: Option<(&'static str, RelativeTime)>,
     /// Who runs it; nothing if nobody does.
     worker: String,
-    age: When,
+    age: RelativeTime,
     error: String,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     if let Some(id) = view.query("id") {
         let queue = JobFilter::of(&view)?.queue;
-        let found = Pick {
+        let found = JobRef {
             queue,
-            ..Pick::read(id)
+            ..JobRef::read(id)
         }
         .link(&view, "/jobs");
         return Ok(Redirect::to(&found.to_string()).into_response());
@@ -126,31 +129,32 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let link = filter.link(&view);
     let frame = frame(&view, &filter);
     let suggested = if frame.is_fragment {
-        Suggested::default()
+        FilterSuggestions::default()
     } else {
-        view.ask(Suggested::of(&view, &queues, &page.jobs)).await?
+        view.ask(FilterSuggestions::of(&view, &queues, &page.jobs))
+            .await?
     };
-    let shown = Page {
-        runs: super::runs::word(&view).await?,
+    let shown = JobListPage {
+        runs: super::runs::link_label(&view).await?,
         suggested,
         frame,
-        filter: filter.shown(),
+        filter: filter.to_form(),
         chips: filter.chips(&link),
         states: state_chips(&view, &filter, &queues),
         rows: page
             .jobs
             .iter()
-            .map(|job| Row::of(job, &view, &config.redaction, now))
+            .map(|job| JobListRow::of(job, &view, &config.redaction, now))
             .collect(),
-        damaged: page.damaged.iter().map(told).collect(),
-        pages: Trail::of(&view, "after")
+        damaged: page.damaged.iter().map(describe_damaged).collect(),
+        pages: PaginationState::of(&view, "after")
             .pages(&link, page.next)
-            .called(if filter.text.is_some() {
+            .with_next_label(if filter.text.is_some() {
                 "Go on looking"
             } else {
                 "Next page"
             })
-            .ordered(order(filter.state())),
+            .with_order(order(filter.state())),
         order: order(filter.state()),
         confirm: view.at("/jobs/confirm"),
         matching: filter.count(&queues).map(|count| count.to_string()),
@@ -163,8 +167,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 
 /// Not live where payloads are looked into: that costs more than somebody who only left the page
 /// open should.
-fn frame(view: &View, filter: &JobFilter) -> Frame {
-    let frame = view.frame(Section::Jobs, "Jobs");
+fn frame(view: &PageView, filter: &JobFilter) -> PageFrame {
+    let frame = view.frame(PageSection::Jobs, "Jobs");
     if filter.text.is_some() {
         frame
     } else {
@@ -174,7 +178,7 @@ fn frame(view: &View, filter: &JobFilter) -> Frame {
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.
 fn state_chips(
-    view: &View,
+    view: &PageView,
     filter: &JobFilter,
     queues: &[backstop_core::port::QueueStatus],
 ) -> Vec<StateChip> {
@@ -188,9 +192,9 @@ fn state_chips(
             .to_string(),
         is_on: filter.state().is_none(),
     };
-    let of = |state: State| {
+    let of = |state: JobState| {
         // Whoever looks at a worker's jobs looks at running ones.
-        let worker = filter.worker.clone().filter(|_| state == State::Running);
+        let worker = filter.worker.clone().filter(|_| state == JobState::Running);
         let in_state = JobFilter {
             state: Some(state),
             worker,
@@ -207,30 +211,32 @@ fn state_chips(
         }
     };
     std::iter::once(all)
-        .chain(State::ALL.into_iter().map(of))
+        .chain(JobState::ALL.into_iter().map(of))
         .collect()
 }
 
 /// In which order a list comes.
-const fn order(state: Option<State>) -> &'static str {
+const fn order(state: Option<JobState>) -> &'static str {
     match state {
-        Some(State::Scheduled | State::Retrying) => "those due next first",
-        Some(State::Ready) => "in the order in which they run",
-        Some(State::Done | State::Dead | State::Cancelled) => "those that ended last first",
-        Some(State::Running) | None => "the newest first",
+        Some(JobState::Scheduled | JobState::Retrying) => "those due next first",
+        Some(JobState::Ready) => "in the order in which they run",
+        Some(JobState::Done | JobState::Dead | JobState::Cancelled) => {
+            "those that ended last first"
+        }
+        Some(JobState::Running) | None => "the newest first",
     }
 }
 
 /// What can be done to jobs in a state; to mixed ones everything.
-pub(super) fn actions(state: Option<State>) -> Vec<&'static str> {
-    let applies = |action: &Action| {
-        let permitted = |state| backstop_core::amend::permitted(action, state).is_ok();
-        state.map_or_else(|| State::ALL.into_iter().any(permitted), permitted)
+pub(super) fn actions(state: Option<JobState>) -> Vec<&'static str> {
+    let applies = |action: &AmendAction| {
+        let permitted = |state| backstop_core::amend::check_permitted(action, state).is_ok();
+        state.map_or_else(|| JobState::ALL.into_iter().any(permitted), permitted)
     };
     [
-        ("retry", Action::Retry),
-        ("cancel", Action::Cancel),
-        ("delete", Action::Delete),
+        ("retry", AmendAction::Retry),
+        ("cancel", AmendAction::Cancel),
+        ("delete", AmendAction::Delete),
     ]
     .into_iter()
     .filter(|(_, action)| applies(action))
@@ -238,9 +244,12 @@ pub(super) fn actions(state: Option<State>) -> Vec<&'static str> {
     .collect()
 }
 
-impl Row {
-    fn of(job: &Job, view: &View, redaction: &Redaction, now: Time) -> Self {
-        let (jobs, pick) = (Link::to(view.at("/jobs")), Pick::new(job.id, &job.queue));
+impl JobListRow {
+    fn of(job: &Job, view: &PageView, redaction: &Redaction, now: Time) -> Self {
+        let (jobs, pick) = (
+            PageLink::to(view.at("/jobs")),
+            JobRef::new(job.id, &job.queue),
+        );
         Self {
             id: job.id.to_string(),
             pick: pick.to_string(),
@@ -253,7 +262,7 @@ impl Row {
                 .with("kind", &job.kind)
                 .to_string(),
             kind: text::kind(&job.kind),
-            state: StateMark(job.state),
+            state: StateBadge(job.state),
             attempt: text::count(job.attempt.into()),
             time: time(job, now),
             worker: job
@@ -261,7 +270,7 @@ impl Row {
                 .as_ref()
                 .map(|claimant| claimant.worker.to_string())
                 .unwrap_or_default(),
-            age: When::new(job.inserted_at, now),
+            age: RelativeTime::new(job.inserted_at, now),
             error: last_error(job, redaction),
         }
     }
@@ -270,18 +279,18 @@ impl Row {
 /// What went wrong last; nothing of a job that is done, whatever an earlier run of it met.
 fn last_error(job: &Job, redaction: &Redaction) -> String {
     match job.state {
-        State::Done => String::new(),
-        _ => truncated(redaction.text(&job.history.last_error()), ERROR_MAX),
+        JobState::Done => String::new(),
+        _ => truncate_text(redaction.text(&job.history.last_error()), ERROR_MAX),
     }
 }
 
 /// The instant that matters in its state.
-fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
-    let when = |at| When::new(at, now);
+fn time(job: &Job, now: Time) -> Option<(&'static str, RelativeTime)> {
+    let when = |at| RelativeTime::new(at, now);
     match job.state {
-        State::Scheduled | State::Retrying => Some(("due", when(job.run_at))),
-        State::Ready => Some(("ready since", when(job.run_at))),
-        State::Running => {
+        JobState::Scheduled | JobState::Retrying => Some(("due", when(job.run_at))),
+        JobState::Ready => Some(("ready since", when(job.run_at))),
+        JobState::Running => {
             let claimant = job.held_by.as_ref()?;
             Some(if claimant.until < now {
                 ("lease over", when(claimant.until))
@@ -289,7 +298,7 @@ fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
                 ("started", when(claimant.since))
             })
         }
-        State::Done | State::Dead | State::Cancelled => {
+        JobState::Done | JobState::Dead | JobState::Cancelled => {
             job.finished_at.map(|at| ("ended", when(at)))
         }
     }
@@ -302,7 +311,7 @@ pub(super) fn short(id: JobId) -> String {
 }
 
 /// A job that cannot be read, in words.
-pub(super) fn told(damaged: &Damaged) -> String {
+pub(super) fn describe_damaged(damaged: &DamagedJob) -> String {
     let id = damaged
         .id
         .map_or_else(|| "one without an id".to_owned(), |id| id.to_string());

@@ -1,17 +1,17 @@
 //! Kinds: how often jobs of each ran lately, how often they failed, and how long it took.
 
-use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
-use super::link::{Link, part};
+use super::chart::{BarChart, ChartBar, ChartMarkup, ChartSegment, ChartTone, ChartUnit};
+use super::link::{PageLink, part};
 use super::overview::windows;
-use super::{Frame, PageFailure, Section, View, text};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
-use crate::history::{PERCENTS, Window, kinds, seconds};
+use crate::history::{PERCENTS, TimeWindow, percentile_seconds, read_kinds};
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
-use backstop::spreads::KINDS_MAX;
-use backstop_core::spread::{BUCKETS, Histogram, Spread, lower, upper};
+use backstop::run_times::KINDS_MAX;
+use backstop_core::histogram::{BUCKETS, Histogram, RunHistograms, lower, upper};
 use backstop_core::{Kind, QueueName};
 
 pub(super) fn routes() -> Router<App> {
@@ -20,15 +20,15 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "kinds.html")]
-struct Page {
-    frame: Frame,
+struct KindListPage {
+    frame: PageFrame,
     windows: Vec<(&'static str, String, bool)>,
-    rows: Vec<Row>,
+    rows: Vec<KindRow>,
     kinds_max: usize,
 }
 
 /// A kind in a queue.
-struct Row {
+struct KindRow {
     /// Its own, so that what is open stays open when the list changes.
     id: String,
     kind: String,
@@ -42,21 +42,21 @@ struct Row {
     /// How long runs took, and how long jobs waited: p50, p95, p99 of each.
     run: [String; 3],
     wait: [String; 3],
-    spread: Markup,
+    spread: ChartMarkup,
 }
 
-async fn page(view: View) -> Result<Response, PageFailure> {
-    let window: Window = view
+async fn page(view: PageView) -> Result<Response, PageFailure> {
+    let window: TimeWindow = view
         .query("window")
-        .map_or(Ok(Window::default()), str::parse)
+        .map_or(Ok(TimeWindow::default()), str::parse)
         .map_err(|error| view.bad(error))?;
-    let found = view.ask(kinds(view.app().backstop(), window)).await?;
+    let found = view.ask(read_kinds(view.app().backstop(), window)).await?;
     let rows = found
         .iter()
         .enumerate()
         .map(|(at, (queue, kind, spread))| row(&view, at, queue, kind, spread));
-    let page = Page {
-        frame: view.frame(Section::Kinds, "Kinds").live(),
+    let page = KindListPage {
+        frame: view.frame(PageSection::Kinds, "Kinds").live(),
         windows: windows(&view.at("/kinds"), window),
         rows: rows.collect(),
         kinds_max: KINDS_MAX,
@@ -64,17 +64,23 @@ async fn page(view: View) -> Result<Response, PageFailure> {
     view.show(&page)
 }
 
-fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) -> Row {
-    let told = |histogram: &Histogram| {
+fn row(
+    view: &PageView,
+    at: usize,
+    queue: &QueueName,
+    kind: &Kind,
+    spread: &RunHistograms,
+) -> KindRow {
+    let percentiles = |histogram: &Histogram| {
         PERCENTS.map(|percent| {
-            seconds(histogram, percent)
-                .map_or_else(|| "–".to_owned(), |value| Unit::Seconds.said(value))
+            percentile_seconds(histogram, percent)
+                .map_or_else(|| "–".to_owned(), |value| ChartUnit::Seconds.format(value))
         })
     };
-    Row {
+    KindRow {
         id: format!("{queue}/{kind}"),
         kind: text::kind(kind),
-        jobs: Link::to(view.at("/jobs"))
+        jobs: PageLink::to(view.at("/jobs"))
             .with("queue", queue)
             .with("kind", kind)
             .to_string(),
@@ -84,14 +90,14 @@ fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) 
         failed: text::count(spread.failed),
         has_failed: spread.failed > 0,
         share: text::share(spread.failed, spread.runs()),
-        run: told(&spread.run),
-        wait: told(&spread.wait),
-        spread: drawn(at, &spread.run),
+        run: percentiles(&spread.run),
+        wait: percentiles(&spread.wait),
+        spread: run_time_chart(at, &spread.run),
     }
 }
 
 /// How many runs took how long, from the shortest to the longest.
-fn drawn(at: usize, histogram: &Histogram) -> Markup {
+fn run_time_chart(at: usize, histogram: &Histogram) -> ChartMarkup {
     let counted: Vec<usize> = (0..BUCKETS)
         .filter(|bucket| histogram.buckets()[*bucket] > 0)
         .collect();
@@ -99,22 +105,25 @@ fn drawn(at: usize, histogram: &Histogram) -> Markup {
         counted.first().copied().unwrap_or(0),
         counted.last().copied().unwrap_or(0),
     );
-    let bar = |bucket: usize| Bar {
+    let bar = |bucket: usize| ChartBar {
         name: match upper(bucket) {
-            Some(end) => format!("to {}", Unit::Seconds.said(end.as_secs_f64())),
-            None => format!("over {}", Unit::Seconds.said(lower(bucket).as_secs_f64())),
+            Some(end) => format!("to {}", ChartUnit::Seconds.format(end.as_secs_f64())),
+            None => format!(
+                "over {}",
+                ChartUnit::Seconds.format(lower(bucket).as_secs_f64())
+            ),
         },
-        shares: vec![Share {
+        shares: vec![ChartSegment {
             name: "runs",
-            tone: Tone::Plain,
+            tone: ChartTone::Plain,
             count: histogram.buckets()[bucket],
         }],
     };
-    let bars = Bars {
+    let bars = BarChart {
         id: &format!("spread-{at}"),
         title: "How long runs took",
         of: "took",
-        unit: Unit::Count,
+        unit: ChartUnit::Count,
         bars: (first..=last).map(bar).collect(),
     };
     bars.figure()

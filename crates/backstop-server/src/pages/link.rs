@@ -5,12 +5,12 @@ use std::fmt;
 
 /// An address under the base, and its parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Link {
+pub struct PageLink {
     path: String,
     pairs: Vec<(String, String)>,
 }
 
-impl Link {
+impl PageLink {
     /// The address `path`, the base included, without parameters.
     pub fn to(path: impl Into<String>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Link {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for PageLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
         if self.pairs.is_empty() {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_a_parameter_says_stays_in_it() {
-        let link = Link::to("/jobs")
+        let link = PageLink::to("/jobs")
             .with("kind", "a&b=c d\"<>é")
             .with("queue", "q");
         assert_eq!(

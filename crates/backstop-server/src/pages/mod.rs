@@ -4,40 +4,41 @@
 //! |---|---|
 //! | one request: who asks, parameters, the store's answers | `view.rs` |
 //! | what surrounds every page, and its sections | `frame.rs`, `section.rs`, `templates/frame.html` |
-//! | what the last action did, over the redirect | `note.rs` |
-//! | jobs picked one by one, with their queues | `pick.rs` |
+//! | what the last action did, over the redirect | `flash.rs` |
+//! | jobs picked one by one, with their queues | `job_ref.rs` |
 //! | pages that say what went wrong | `failure.rs` |
 //! | the style, the script, the icon | `assets.rs`, `assets/` |
 //! | numbers and times as people read them | `text.rs` |
-//! | the way through the pages of a list | `trail.rs` |
+//! | the way through the pages of a list | `pagination.rs` |
 //! | charts, drawn here | `chart/` |
-//! | looks into databases of users, within a page's patience | `looks.rs` |
+//! | looks into databases of users, within a page's patience | `cached_query.rs` |
 //!
-//! A page is a handler `async fn page(view: View, …) -> Result<Response, PageFailure>`, a struct
-//! that derives `askama::Template` with a field `frame: Frame`, and a template that extends
+//! A page is a handler `async fn page(view: PageView, …) -> Result<Response, PageFailure>`, a struct
+//! that derives `askama::Template` with a field `frame: PageFrame`, and a template that extends
 //! `frame.html` with the blocks `head` (the heading), `still` (what is not refreshed) and `live`
 //! (what is). Nothing here counts by scanning.
 
 mod assets;
 mod audit;
 mod breakers;
+mod cached_query;
 pub mod chart;
+mod components;
 mod dead;
 mod failure;
+mod flash;
+mod form;
 mod frame;
 mod job;
+mod job_ref;
 mod jobs;
 mod kinds;
 mod link;
 mod login;
-mod looks;
-mod mark;
-mod note;
 mod overview;
+mod pagination;
 mod payload;
-mod pick;
 mod policy;
-mod posted;
 mod queues;
 mod runs;
 mod schedules;
@@ -46,21 +47,20 @@ mod streams;
 mod sweeps;
 mod tables;
 pub mod text;
-mod trail;
 mod view;
 mod workers;
 
+pub use components::{RelativeTime, StateBadge, StateBar};
 pub use failure::PageFailure;
-pub(crate) use failure::refused;
-pub use frame::Frame;
-pub use link::{Link, anchor, part};
-pub(crate) use login::{unfit, waiting};
-pub use mark::{Spread, StateMark, When};
-pub use note::{Note, Tone};
-pub use payload::ShownPayload;
-pub use posted::Posted;
-pub use section::{Group, NAVIGATION, Section};
-pub use view::View;
+pub(crate) use failure::render_refusal;
+pub use flash::{FlashMessage, FlashTone};
+pub use form::PostedForm;
+pub use frame::PageFrame;
+pub use link::{PageLink, anchor, part};
+pub(crate) use login::{login_wait_page, unfit_token_page};
+pub use payload::PayloadView;
+pub use section::{NAVIGATION, NavigationGroup, PageSection};
+pub use view::PageView;
 
 use crate::App;
 use axum::Router;
@@ -126,7 +126,7 @@ pub fn routes() -> Router<App> {
         .merge(order_and_time)
         .merge(operations)
         .merge(crate::events::routes())
-        .fallback(nowhere)
+        .fallback(not_found)
 }
 
 /// The overview, for the address that people come to.
@@ -135,6 +135,6 @@ pub(crate) fn front() -> MethodRouter<App> {
 }
 
 /// An address that nothing is at.
-pub(crate) async fn nowhere(view: View) -> PageFailure {
+pub(crate) async fn not_found(view: PageView) -> PageFailure {
     view.missing("There is nothing at this address.")
 }

@@ -1,26 +1,28 @@
 //! The overview: problems first, then how it goes.
 
+mod cached_query;
 mod gather;
 mod problems;
-mod seldom;
 
-use super::chart::{Line, LineChart, Markup, Tone, Unit};
-use super::link::Link;
-use super::mark::When;
-use super::queues::{Facts as RowFacts, Row};
-use super::{Frame, PageFailure, Section, View, text};
+use super::chart::{ChartLine, ChartMarkup, ChartTone, ChartUnit, LineChart};
+use super::components::RelativeTime;
+use super::link::PageLink;
+use super::queues::{QueueRow, QueueRowFacts as RowFacts};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
-use crate::history::{Durations, PERCENTS, QueueFigures, QueueSeries, Series, Subject, Window};
+use crate::history::{
+    DurationSeries, HistorySubject, PERCENTS, QueueSample, QueueSeries, TimeSeries, TimeWindow,
+};
 use askama::Template;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
-use backstop::spreads;
+use backstop::run_times;
 use backstop_core::port::QueueStatus;
-use backstop_core::{Span, State};
-use gather::Facts;
-use problems::{Problem, problems};
-use seldom::Seldom;
+use backstop_core::{JobState, Span};
+use cached_query::OverviewCache;
+use gather::OverviewFacts;
+use problems::{OverviewProblem, problems};
 
 /// A ready job that waited longer than this is late.
 pub(super) const LATE: Span = Span::minutes(5);
@@ -36,25 +38,25 @@ const DOCTOR_FRESH: Span = Span::minutes(2);
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/", get(page))
-        .layer(Extension(Seldom::default()))
+        .layer(Extension(OverviewCache::default()))
 }
 
 /// The overview by itself, for an address of its own.
 pub(super) fn front() -> MethodRouter<App> {
-    get(page).layer(Extension(Seldom::default()))
+    get(page).layer(Extension(OverviewCache::default()))
 }
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Page {
-    frame: Frame,
-    problems: Vec<Problem>,
+struct OverviewPage {
+    frame: PageFrame,
+    problems: Vec<OverviewProblem>,
     more_problems: usize,
     doctor: DoctorNote,
-    figures: Vec<Figure>,
+    figures: Vec<OverviewFigure>,
     windows: Vec<(&'static str, String, bool)>,
-    charts: Vec<Markup>,
-    rows: Vec<Row>,
+    charts: Vec<ChartMarkup>,
+    rows: Vec<QueueRow>,
     search: String,
     queues: usize,
     is_empty: bool,
@@ -67,16 +69,16 @@ enum DoctorNote {
     /// It has not looked yet.
     Looking,
     /// It looked a while ago.
-    Old { at: When, is_looking: bool },
+    Old { at: RelativeTime, is_looking: bool },
 }
 
 impl DoctorNote {
-    fn of(facts: &Facts) -> Self {
+    fn of(facts: &OverviewFacts) -> Self {
         let opinion = &facts.opinion;
         match &opinion.found {
             None if opinion.failed.is_none() => Self::Looking,
             Some(found) if facts.now.since(found.at) > DOCTOR_FRESH => Self::Old {
-                at: When::new(found.at, facts.now),
+                at: RelativeTime::new(found.at, facts.now),
                 is_looking: opinion.is_looking,
             },
             _ => Self::Nothing,
@@ -85,29 +87,32 @@ impl DoctorNote {
 }
 
 /// A number with its name.
-struct Figure {
+struct OverviewFigure {
     name: &'static str,
     dot: &'static str,
     value: String,
     is_zero: bool,
     link: String,
-    beside: String,
+    detail: String,
 }
 
-async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Response, PageFailure> {
-    let window: Window = match view.query("window") {
+async fn page(
+    view: PageView,
+    Extension(cache): Extension<OverviewCache>,
+) -> Result<Response, PageFailure> {
+    let window: TimeWindow = match view.query("window") {
         Some(window) => window.parse().map_err(|error| view.bad(error))?,
-        None => Window::default(),
+        None => TimeWindow::default(),
     };
-    let facts = view.ask(Facts::gather(&view, &seldom)).await?;
+    let facts = view.ask(OverviewFacts::gather(&view, &cache)).await?;
     let history = view.app().history();
-    let of_window = |window| history.queue(view.app().backstop(), &Subject::Total, window);
-    let recent = view.ask(of_window(Window::FiveMinutes)).await?;
+    let of_window = |window| history.queue(view.app().backstop(), &HistorySubject::Total, window);
+    let recent = view.ask(of_window(TimeWindow::FiveMinutes)).await?;
     let mut series = view.ask(of_window(window)).await?;
     // A server that has just begun has minutes to show, not hours.
-    let is_too_long = view.query("window").is_none() && series.ready.known() < HOUR_MIN;
+    let is_too_long = view.query("window").is_none() && series.ready.known_steps() < HOUR_MIN;
     let window = if is_too_long {
-        Window::FiveMinutes
+        TimeWindow::FiveMinutes
     } else {
         window
     };
@@ -115,24 +120,24 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
         series = recent.clone();
     }
     let durations = view
-        .ask(Durations::read(
+        .ask(DurationSeries::read(
             view.app().backstop(),
-            &spreads::Subject::Total,
+            &run_times::RunTimeSubject::Total,
             window,
         ))
         .await?;
     let mut found = problems(&facts, view.app().base());
     let more_problems = found.len().saturating_sub(PROBLEMS_MAX);
     found.truncate(PROBLEMS_MAX);
-    let page = Page {
-        frame: view.frame(Section::Overview, "Overview").live(),
+    let page = OverviewPage {
+        frame: view.frame(PageSection::Overview, "Overview").live(),
         problems: found,
         more_problems,
         doctor: DoctorNote::of(&facts),
         figures: figures(&view, &facts, &recent),
         windows: windows(&view.at("/"), window),
         charts: charts(
-            &series.ending_with(QueueFigures::of_all(&facts.queues, facts.now), facts.now),
+            &series.ending_with(QueueSample::of_all(&facts.queues, facts.now), facts.now),
             &durations,
         ),
         rows: busiest(&view, &facts),
@@ -144,15 +149,15 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
 }
 
 /// The windows there are, on the page at `path`.
-pub(super) fn windows(path: &str, on: Window) -> Vec<(&'static str, String, bool)> {
-    let link = |window: Window| Link::to(path).with("window", window).to_string();
-    Window::ALL
+pub(super) fn windows(path: &str, on: TimeWindow) -> Vec<(&'static str, String, bool)> {
+    let link = |window: TimeWindow| PageLink::to(path).with("window", window).to_string();
+    TimeWindow::ALL
         .into_iter()
         .map(|window| (window.words(), link(window), window == on))
         .collect()
 }
 
-fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
+fn figures(view: &PageView, facts: &OverviewFacts, series: &QueueSeries) -> Vec<OverviewFigure> {
     let count = |state| {
         facts
             .queues
@@ -160,99 +165,102 @@ fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
             .map(|queue| queue.counts.of(state))
             .sum::<u64>()
     };
-    let of_state = |state: State| {
-        let path = if state == State::Dead {
+    let of_state = |state: JobState| {
+        let path = if state == JobState::Dead {
             view.at("/dead")
         } else {
             view.at("/jobs")
         };
-        let link = Link::to(path);
-        let link = if state == State::Dead {
+        let link = PageLink::to(path);
+        let link = if state == JobState::Dead {
             link
         } else {
             link.with("state", state)
         };
-        Figure {
+        OverviewFigure {
             name: state.as_str(),
             dot: state.as_str(),
             value: text::count(count(state)),
             is_zero: count(state) == 0,
             link: link.to_string(),
-            beside: String::new(),
+            detail: String::new(),
         }
     };
     let states = [
-        State::Ready,
-        State::Running,
-        State::Scheduled,
-        State::Retrying,
-        State::Dead,
+        JobState::Ready,
+        JobState::Running,
+        JobState::Scheduled,
+        JobState::Retrying,
+        JobState::Dead,
     ];
-    let mut figures: Vec<Figure> = states.into_iter().map(of_state).collect();
+    let mut figures: Vec<OverviewFigure> = states.into_iter().map(of_state).collect();
     let rate = |value: Option<f64>| {
-        value.map_or_else(|| "–".to_owned(), |value| Unit::PerSecond.said(value))
+        value.map_or_else(
+            || "–".to_owned(),
+            |value| ChartUnit::PerSecond.format(value),
+        )
     };
-    figures.push(Figure {
+    figures.push(OverviewFigure {
         name: "done",
         dot: "done",
         value: rate(series.done.last()),
         is_zero: series.done.last().is_none_or(|rate| rate <= 0.0),
-        link: Link::to(view.at("/jobs"))
-            .with("state", State::Done)
+        link: PageLink::to(view.at("/jobs"))
+            .with("state", JobState::Done)
             .to_string(),
-        beside: series.enqueued.last().map_or_else(String::new, |rate| {
-            format!("{} pushed", Unit::PerSecond.said(rate))
+        detail: series.enqueued.last().map_or_else(String::new, |rate| {
+            format!("{} pushed", ChartUnit::PerSecond.format(rate))
         }),
     });
     let live = facts.live_workers();
-    figures.push(Figure {
+    figures.push(OverviewFigure {
         name: "workers",
         dot: "",
         value: text::count(live.0),
         is_zero: live.0 == 0,
         link: view.at("/workers"),
-        beside: text::many(live.1, "job in hand", "jobs in hand"),
+        detail: text::many(live.1, "job in hand", "jobs in hand"),
     });
     figures
 }
 
 /// How queues went.
-pub(super) fn charts(series: &QueueSeries, durations: &Durations) -> Vec<Markup> {
-    let line = |name, tone, series| Line { name, tone, series };
+pub(super) fn charts(series: &QueueSeries, durations: &DurationSeries) -> Vec<ChartMarkup> {
+    let line = |name, tone, series| ChartLine { name, tone, series };
     let rates = LineChart {
         id: "rates",
         title: "Jobs a second",
-        unit: Unit::PerSecond,
+        unit: ChartUnit::PerSecond,
         lines: vec![
-            line("done", Tone::Good, &series.done),
-            line("taken in", Tone::Plain, &series.enqueued),
-            line("died", Tone::Bad, &series.dead),
+            line("done", ChartTone::Good, &series.done),
+            line("taken in", ChartTone::Plain, &series.enqueued),
+            line("died", ChartTone::Bad, &series.dead),
         ],
     };
     let depth = LineChart {
         id: "depth",
         title: "Jobs that wait",
-        unit: Unit::Count,
+        unit: ChartUnit::Count,
         lines: vec![
-            line("ready", Tone::Plain, &series.ready),
-            line("retrying", Tone::Warn, &series.retrying),
-            line("running", Tone::Good, &series.running),
+            line("ready", ChartTone::Plain, &series.ready),
+            line("retrying", ChartTone::Warn, &series.retrying),
+            line("running", ChartTone::Good, &series.running),
         ],
     };
     let wait = LineChart {
         id: "wait",
         title: "Wait of the oldest ready job",
-        unit: Unit::Seconds,
-        lines: vec![line("oldest ready", Tone::Warn, &series.oldest_ready)],
+        unit: ChartUnit::Seconds,
+        lines: vec![line("oldest ready", ChartTone::Warn, &series.oldest_ready)],
     };
     let letters = LineChart {
         id: "letters",
         title: "Dead letters",
-        unit: Unit::Count,
-        lines: vec![line("dead letters", Tone::Bad, &series.letters)],
+        unit: ChartUnit::Count,
+        lines: vec![line("dead letters", ChartTone::Bad, &series.letters)],
     };
-    let took = took("took", "How long runs took", &durations.run);
-    let delay = self::took("delay", "How late runs started", &durations.wait);
+    let took = duration_chart("took", "How long runs took", &durations.run);
+    let delay = self::duration_chart("delay", "How late runs started", &durations.wait);
     [rates, depth, took, delay, wait, letters]
         .iter()
         .map(LineChart::figure)
@@ -260,23 +268,26 @@ pub(super) fn charts(series: &QueueSeries, durations: &Durations) -> Vec<Markup>
 }
 
 /// How long something took: half of all, most, and nearly all took no longer.
-fn took<'a>(id: &'a str, title: &'a str, series: &'a [Series; 3]) -> LineChart<'a> {
-    const NAMES: [(&str, Tone); PERCENTS.len()] =
-        [("p50", Tone::Good), ("p95", Tone::Warn), ("p99", Tone::Bad)];
+fn duration_chart<'a>(id: &'a str, title: &'a str, series: &'a [TimeSeries; 3]) -> LineChart<'a> {
+    const NAMES: [(&str, ChartTone); PERCENTS.len()] = [
+        ("p50", ChartTone::Good),
+        ("p95", ChartTone::Warn),
+        ("p99", ChartTone::Bad),
+    ];
     let lines = NAMES
         .into_iter()
         .zip(series)
-        .map(|((name, tone), series)| Line { name, tone, series });
+        .map(|((name, tone), series)| ChartLine { name, tone, series });
     LineChart {
         id,
         title,
-        unit: Unit::Seconds,
+        unit: ChartUnit::Seconds,
         lines: lines.collect(),
     }
 }
 
 /// The queues with the most to do.
-fn busiest(view: &View, facts: &Facts) -> Vec<Row> {
+fn busiest(view: &PageView, facts: &OverviewFacts) -> Vec<QueueRow> {
     let row_facts = RowFacts {
         base: view.app().base(),
         workers: &facts.taking,
@@ -286,11 +297,11 @@ fn busiest(view: &View, facts: &Facts) -> Vec<Row> {
     };
     let mut queues: Vec<&QueueStatus> = facts.queues.iter().collect();
     queues.sort_by_key(|queue| {
-        std::cmp::Reverse((queue.counts.live(), queue.counts.of(State::Dead)))
+        std::cmp::Reverse((queue.counts.live(), queue.counts.of(JobState::Dead)))
     });
     queues
         .into_iter()
         .take(QUEUES_MAX)
-        .map(|queue| Row::of(queue, &row_facts))
+        .map(|queue| QueueRow::of(queue, &row_facts))
         .collect()
 }

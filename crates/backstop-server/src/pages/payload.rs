@@ -5,7 +5,7 @@ const CHARS_MAX: usize = 200_000;
 
 /// A payload on a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShownPayload {
+pub struct PayloadView {
     /// The text.
     pub text: String,
     /// Whether something of it is left out at the end.
@@ -14,7 +14,7 @@ pub struct ShownPayload {
     pub size: String,
 }
 
-impl ShownPayload {
+impl PayloadView {
     /// These bytes, indented if they are JSON. Nothing but white space outside of strings is
     /// changed.
     pub fn of(bytes: &[u8]) -> Self {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn check(bytes: &[u8], text: &str) {
-        assert_eq!(ShownPayload::of(bytes).text, text);
+        assert_eq!(PayloadView::of(bytes).text, text);
     }
 
     #[test]
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn a_payload_without_end_is_cut_and_says_so() {
         let long = format!("\"{}\"", "x".repeat(CHARS_MAX));
-        let shown = ShownPayload::of(long.as_bytes());
+        let shown = PayloadView::of(long.as_bytes());
         assert!(shown.is_cut);
         assert_eq!(shown.text.chars().count(), CHARS_MAX);
         assert_eq!(shown.size, "200,002 bytes");
-        assert!(!ShownPayload::of(b"null").is_cut);
+        assert!(!PayloadView::of(b"null").is_cut);
         // At a depth of 128 each number has a line of more than 256 characters.
         let deep = format!(
             "{}{}{}",
@@ -144,7 +144,7 @@ mod tests {
             indented(&deep).len() < 5 * CHARS_MAX,
             "no more is made than is shown"
         );
-        let shown = ShownPayload::of(deep.as_bytes());
+        let shown = PayloadView::of(deep.as_bytes());
         assert!(shown.is_cut && shown.text.chars().count() == CHARS_MAX);
     }
 }

@@ -3,17 +3,20 @@
 //! Everything stands in the address, so that a finding can be sent to somebody. Nothing is changed
 //! and no store is asked.
 
-use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
-use super::{Frame, PageFailure, Section, View};
+use super::chart::{BarChart, ChartBar, ChartMarkup, ChartSegment, ChartTone, ChartUnit};
+use super::{PageFailure, PageFrame, PageSection, PageView};
 use crate::App;
-use crate::lab::{Grid, Question, Rate, Setting, ends, grid, picture, told};
+use crate::policy_lab::{
+    ArrivalRate, PictureStyle, SimulationRequest, WaitTable, describe_end, render_picture,
+    summarize, wait_table,
+};
 use askama::Template;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use backstop_core::breaker::BreakerSettings;
-use backstop_core::retry::{Preview, preview};
-use backstop_core::simulate::{Scenario, Simulated};
+use backstop_core::retry::{RetryPreview, preview};
+use backstop_core::simulate::{Scenario, SimulationResult};
 use backstop_core::{RetryPolicy, Span};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,16 +66,16 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "policy.html")]
-struct Page {
-    frame: Frame,
-    asked: Fields,
+struct PolicyLabPage {
+    frame: PageFrame,
+    form: PolicyLabForm,
     examples: Vec<(&'static str, String)>,
-    preview: Result<Laid, String>,
-    simulated: Option<Result<Played, String>>,
+    preview: Result<RetryWaitsView, String>,
+    simulated: Option<Result<SimulationView, String>>,
 }
 
 /// The fields of the form, as they were filled in.
-struct Fields {
+struct PolicyLabForm {
     policy: String,
     attempts: String,
     rate: String,
@@ -83,32 +86,32 @@ struct Fields {
 }
 
 /// A policy laid out.
-struct Laid {
-    grid: Grid,
+struct RetryWaitsView {
+    grid: WaitTable,
     ends: String,
-    chart: Markup,
+    chart: ChartMarkup,
 }
 
 /// A simulation, told and drawn.
-struct Played {
-    told: Vec<(String, String)>,
-    drawing: Drawing,
+struct SimulationView {
+    sentences: Vec<(String, String)>,
+    drawing: SimulationDrawing,
 }
 
 /// The chart of a simulation, made by the lab, which escapes what it writes.
-struct Drawing(String);
+struct SimulationDrawing(String);
 
-impl std::fmt::Display for Drawing {
+impl std::fmt::Display for SimulationDrawing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl askama::filters::HtmlSafe for Drawing {}
+impl askama::filters::HtmlSafe for SimulationDrawing {}
 
-impl Fields {
-    fn of(view: &View) -> Self {
-        let said = |name: &str, usual: &str| {
+impl PolicyLabForm {
+    fn of(view: &PageView) -> Self {
+        let field_or_default = |name: &str, usual: &str| {
             view.query(name)
                 .unwrap_or(usual)
                 .chars()
@@ -116,13 +119,13 @@ impl Fields {
                 .collect::<String>()
         };
         Self {
-            policy: said("policy", EXAMPLES[0].1),
-            attempts: said("attempts", "6"),
-            rate: said("rate", "20/s"),
-            outage: said("outage", "5m"),
-            service_time: said("service_time", "50ms"),
-            concurrency: said("concurrency", "8"),
-            breaker: said("breaker", ""),
+            policy: field_or_default("policy", EXAMPLES[0].1),
+            attempts: field_or_default("attempts", "6"),
+            rate: field_or_default("rate", "20/s"),
+            outage: field_or_default("outage", "5m"),
+            service_time: field_or_default("service_time", "50ms"),
+            concurrency: field_or_default("concurrency", "8"),
+            breaker: field_or_default("breaker", ""),
         }
     }
 
@@ -130,18 +133,18 @@ impl Fields {
         RetryPolicy::from_json(self.policy.as_bytes()).map_err(|error| error.to_string())
     }
 
-    fn laid(&self) -> Result<Laid, String> {
+    fn lay_out_waits(&self) -> Result<RetryWaitsView, String> {
         let policy = self.policy()?;
         let attempts = number("Failures", &self.attempts, ATTEMPTS)?;
         let waits = preview(&policy, attempts);
-        Ok(Laid {
-            grid: grid(&policy, &waits),
-            ends: ends(&policy),
+        Ok(RetryWaitsView {
+            grid: wait_table(&policy, &waits),
+            ends: describe_end(&policy),
             chart: chart(&waits),
         })
     }
 
-    fn question(&self) -> Result<Question, String> {
+    fn question(&self) -> Result<SimulationRequest, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let breaker = match self.breaker.trim() {
             "" => None,
@@ -150,15 +153,15 @@ impl Fields {
                     .map_err(|error| format!("Breaker: {error}"))?,
             ),
         };
-        let rate: Rate = self.rate.parse().map_err(|error| text(&error))?;
-        let question = Question {
+        let rate: ArrivalRate = self.rate.parse().map_err(|error| text(&error))?;
+        let question = SimulationRequest {
             arrivals_per_second: rate.per_second(),
             outage: self.outage.parse().map_err(|error| text(&error))?,
             service_time: self.service_time.parse().map_err(|error| text(&error))?,
             concurrency: number("Calls at a time", &self.concurrency, CONCURRENCY)?,
             policy: self.policy()?,
             breaker,
-            ..Question::default()
+            ..SimulationRequest::default()
         };
         bounded(question)
     }
@@ -166,7 +169,7 @@ impl Fields {
 
 /// A question that a page has the time to answer: not more jobs than it may have, however long the
 /// backlog takes to go.
-fn bounded(question: Question) -> Result<Question, String> {
+fn bounded(question: SimulationRequest) -> Result<SimulationRequest, String> {
     let recovery = question.outage_at.plus(question.outage);
     let longest = Span::secs(1).scaled(JOBS_MAX / question.arrivals_per_second);
     let aftermath_max = longest.minus(recovery);
@@ -175,7 +178,7 @@ fn bounded(question: Question) -> Result<Question, String> {
             "That is more than {JOBS_MAX} jobs, which a page has no time for: ask for a lower rate or a shorter outage, or use `backstop policy simulate`."
         ));
     }
-    Ok(Question {
+    Ok(SimulationRequest {
         aftermath_max,
         ..question
     })
@@ -197,39 +200,39 @@ fn number(what: &str, text: &str, range: std::ops::RangeInclusive<u32>) -> Resul
 }
 
 async fn page(
-    view: View,
+    view: PageView,
     Extension(turn): Extension<Arc<Semaphore>>,
 ) -> Result<Response, PageFailure> {
-    let asked = Fields::of(&view);
+    let form = PolicyLabForm::of(&view);
     let simulated = match view.query("simulate") {
-        Some(_) => Some(simulate(&asked, &turn).await),
+        Some(_) => Some(simulate(&form, &turn).await),
         None => None,
     };
     let example = |(name, json): (&'static str, &str)| {
         (
             name,
-            super::Link::to(view.at("/policy"))
+            super::PageLink::to(view.at("/policy"))
                 .with("policy", json)
                 .to_string(),
         )
     };
-    let page = Page {
-        frame: view.frame(Section::Policy, "Policy lab"),
-        preview: asked.laid(),
-        asked,
+    let page = PolicyLabPage {
+        frame: view.frame(PageSection::Policy, "Policy lab"),
+        preview: form.lay_out_waits(),
+        form,
         examples: EXAMPLES.map(example).into(),
         simulated,
     };
     view.show(&page)
 }
 
-async fn simulate(asked: &Fields, turn: &Arc<Semaphore>) -> Result<Played, String> {
-    let question = asked.question()?;
+async fn simulate(form: &PolicyLabForm, turn: &Arc<Semaphore>) -> Result<SimulationView, String> {
+    let question = form.question()?;
     let busy = || "Other simulations are being played; try again in a moment.".to_owned();
     let waited = tokio::time::timeout(PATIENCE, Arc::clone(turn).acquire_owned()).await;
     let permit = waited.map_err(|_| busy())?.map_err(|_| busy())?;
     let played = tokio::task::spawn_blocking(move || {
-        let played = question.play();
+        let played = question.run();
         drop(permit);
         played
     });
@@ -240,38 +243,42 @@ async fn simulate(asked: &Fields, turn: &Arc<Semaphore>) -> Result<Played, Strin
     let played =
         played.map_err(|_| "The simulation failed; the server's log says why.".to_owned())?;
     played
-        .map(|(scenario, simulated)| drawn(&scenario, &simulated))
+        .map(|(scenario, simulated)| simulation_view(&scenario, &simulated))
         .map_err(|error| error.to_string())
 }
 
-fn drawn(scenario: &Scenario, simulated: &Simulated) -> Played {
+fn simulation_view(scenario: &Scenario, simulated: &SimulationResult) -> SimulationView {
     let sentence = |line: String| {
         let (word, rest) = line.split_once(':').unwrap_or(("", &line));
         (word.to_owned(), rest.trim().to_owned())
     };
-    let lines = told(scenario, simulated).into_iter().take(4);
-    Played {
-        told: lines.map(sentence).collect(),
-        drawing: Drawing(picture(scenario, simulated, Setting::Page)),
+    let lines = summarize(scenario, simulated).into_iter().take(4);
+    SimulationView {
+        sentences: lines.map(sentence).collect(),
+        drawing: SimulationDrawing(render_picture(scenario, simulated, PictureStyle::Embedded)),
     }
 }
 
 /// The waits as bars: how long at least, and how much longer at most.
-fn chart(waits: &[Preview]) -> Markup {
+fn chart(waits: &[RetryPreview]) -> ChartMarkup {
     let millis = |span: Span| span.as_millis().unsigned_abs();
-    let bar = |wait: &Preview| Bar {
+    let bar = |wait: &RetryPreview| ChartBar {
         name: format!("attempt {}", wait.failures),
         shares: vec![
-            Share::new("at least", Tone::Plain, millis(wait.min)),
-            Share::new("more at most", Tone::Warn, millis(wait.max.minus(wait.min))),
+            ChartSegment::new("at least", ChartTone::Plain, millis(wait.min)),
+            ChartSegment::new(
+                "more at most",
+                ChartTone::Warn,
+                millis(wait.max.minus(wait.min)),
+            ),
         ],
     };
     let bars = waits.iter().take(BARS_MAX).map(bar).collect();
-    Bars {
+    BarChart {
         id: "waits",
         title: "How long each wait is",
         of: "Wait",
-        unit: Unit::Millis,
+        unit: ChartUnit::Millis,
         bars,
     }
     .figure()
@@ -286,21 +293,21 @@ mod tests {
 
     #[test]
     fn a_question_that_would_take_too_long_is_refused_with_what_to_do() {
-        let asked = |per_second: f64, outage: Span| {
-            bounded(Question {
+        let bounded_question = |per_second: f64, outage: Span| {
+            bounded(SimulationRequest {
                 arrivals_per_second: per_second,
                 outage,
-                ..Question::default()
+                ..SimulationRequest::default()
             })
         };
-        assert!(asked(20.0, Span::minutes(5)).is_ok());
+        assert!(bounded_question(20.0, Span::minutes(5)).is_ok());
         assert!(
-            asked(20.0, Span::days(3))
+            bounded_question(20.0, Span::days(3))
                 .unwrap_err()
                 .contains("shorter outage")
         );
         assert!(
-            asked(1e12, Span::minutes(1))
+            bounded_question(1e12, Span::minutes(1))
                 .unwrap_err()
                 .contains("lower rate")
         );

@@ -1,24 +1,24 @@
 //! Queues: how deep, how old, who serves them, and whether they give out their jobs.
 
-mod one;
+mod detail;
 
-use super::link::{Link, anchor, part};
-use super::mark::Spread;
-use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::components::StateBar;
+use super::link::{PageLink, anchor, part};
+use super::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::App;
+use crate::detached::run_detached;
 use crate::history::History;
-use crate::pages::chart::{Markup, Tone, Unit, spark};
-use crate::to_the_end::to_the_end;
+use crate::pages::chart::{ChartMarkup, ChartTone, ChartUnit, spark};
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::breakers::GuardStatus;
+use backstop::breakers::BreakerInfo;
 use backstop::why::LIVE_WITHIN;
 use backstop::workers::WorkerInfo;
-use backstop_core::port::{Gate, QueueStatus, WorkerStatus};
-use backstop_core::{QueueName, State, Time};
+use backstop_core::port::{QueueState, QueueStatus, WorkerStatus};
+use backstop_core::{JobState, QueueName, Time};
 
 /// Rows of the list; a store with more queues than these is looked at by name.
 const ROWS_MAX: usize = 500;
@@ -26,16 +26,16 @@ const ROWS_MAX: usize = 500;
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/queues", get(list).post(turn_all))
-        .route("/queues/{queue}", get(one::page))
+        .route("/queues/{queue}", get(detail::page))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/resume", post(resume))
 }
 
 #[derive(Template)]
 #[template(path = "queues.html")]
-struct Page {
-    frame: Frame,
-    rows: Vec<Row>,
+struct QueueListPage {
+    frame: PageFrame,
+    rows: Vec<QueueRow>,
     left_out: usize,
     search: String,
     is_searched: bool,
@@ -45,62 +45,62 @@ struct Page {
 }
 
 /// One queue of a list; the overview shows some of them too.
-pub(super) struct Row {
+pub(super) struct QueueRow {
     pub(super) name: String,
     pub(super) anchor: String,
     pub(super) link: String,
-    pub(super) jobs: Vec<Depth>,
-    pub(super) spread: Spread,
+    pub(super) jobs: Vec<QueueDepth>,
+    pub(super) spread: StateBar,
     pub(super) is_paused: bool,
     pub(super) oldest: Option<String>,
     pub(super) is_old: bool,
     pub(super) workers: u64,
     pub(super) rate: String,
-    pub(super) spark: Markup,
-    pub(super) tags: Vec<Tag>,
+    pub(super) spark: ChartMarkup,
+    pub(super) tags: Vec<QueueTag>,
 }
 
 /// How many jobs are in a state, and where they are listed.
-pub(super) struct Depth {
-    pub(super) state: State,
+pub(super) struct QueueDepth {
+    pub(super) state: JobState,
     pub(super) count: String,
     pub(super) is_zero: bool,
     pub(super) link: String,
 }
 
 /// A word beside a name, with its tone.
-pub(super) struct Tag {
+pub(super) struct QueueTag {
     pub(super) word: String,
     pub(super) tone: &'static str,
 }
 
 /// The states a list of queues has a column for.
-pub(super) const COLUMNS: [State; 5] = [
-    State::Ready,
-    State::Running,
-    State::Scheduled,
-    State::Retrying,
-    State::Dead,
+pub(super) const COLUMNS: [JobState; 5] = [
+    JobState::Ready,
+    JobState::Running,
+    JobState::Scheduled,
+    JobState::Retrying,
+    JobState::Dead,
 ];
 
 /// What a row is made from.
-pub(super) struct Facts<'a> {
+pub(super) struct QueueRowFacts<'a> {
     pub(super) base: &'a str,
     /// Those that are heard and take new jobs.
     pub(super) workers: &'a [WorkerStatus],
-    pub(super) guards: &'a [GuardStatus],
+    pub(super) guards: &'a [BreakerInfo],
     pub(super) history: &'a History,
     pub(super) now: Time,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let (store, now) = (view.store(), view.now());
     let queues = view.ask(store.queues(now)).await?;
     let workers = view.ask(view.app().backstop().workers(LIVE_WITHIN)).await?;
     let workers = taking_jobs(&workers, now);
     let guards = view.ask(view.app().backstop().breakers().list()).await?;
     let (base, history) = (view.app().base(), view.app().history());
-    let facts = Facts {
+    let facts = QueueRowFacts {
         base,
         workers: &workers,
         guards: &guards,
@@ -112,24 +112,24 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         .iter()
         .filter(|queue| queue.name.as_str().contains(&search));
     let found: Vec<&QueueStatus> = found.collect();
-    let page = Page {
-        frame: view.frame(Section::Queues, "Queues").live(),
+    let page = QueueListPage {
+        frame: view.frame(PageSection::Queues, "Queues").live(),
         left_out: found.len().saturating_sub(ROWS_MAX),
         rows: found
             .into_iter()
             .take(ROWS_MAX)
-            .map(|queue| Row::of(queue, &facts))
+            .map(|queue| QueueRow::of(queue, &facts))
             .collect(),
         is_searched: !search.is_empty(),
         search,
-        has_open: queues.iter().any(|queue| queue.gate == Gate::Open),
-        has_paused: queues.iter().any(|queue| queue.gate == Gate::Paused),
+        has_open: queues.iter().any(|queue| queue.state == QueueState::Active),
+        has_paused: queues.iter().any(|queue| queue.state == QueueState::Paused),
     };
     view.show(&page)
 }
 
-impl Row {
-    pub(super) fn of(queue: &QueueStatus, facts: &Facts<'_>) -> Self {
+impl QueueRow {
+    pub(super) fn of(queue: &QueueStatus, facts: &QueueRowFacts<'_>) -> Self {
         let recent = facts.history.recent_queue(&queue.name, facts.now);
         let waits = queue
             .next_ready
@@ -141,18 +141,18 @@ impl Row {
                 .into_iter()
                 .map(|state| depth(queue, state, facts.base))
                 .collect(),
-            spread: Spread::of(&queue.counts),
-            is_paused: queue.gate == Gate::Paused,
+            spread: StateBar::of(&queue.counts),
+            is_paused: queue.state == QueueState::Paused,
             oldest: waits.map(text::span),
             is_old: waits.is_some_and(|waits| waits > super::overview::LATE),
             workers: serving(&queue.name, facts.workers),
             rate: recent
                 .done
                 .last()
-                .map_or_else(|| "–".to_owned(), |rate| Unit::PerSecond.said(rate)),
+                .map_or_else(|| "–".to_owned(), |rate| ChartUnit::PerSecond.format(rate)),
             spark: spark(
                 &recent.done,
-                Tone::Good,
+                ChartTone::Good,
                 "jobs done a second, the last five minutes",
             ),
             tags: tags(queue, facts),
@@ -179,15 +179,15 @@ pub(super) fn serving(queue: &QueueName, workers: &[WorkerStatus]) -> u64 {
         .count() as u64
 }
 
-fn depth(queue: &QueueStatus, state: State, base: &str) -> Depth {
+fn depth(queue: &QueueStatus, state: JobState, base: &str) -> QueueDepth {
     let count = queue.counts.of(state);
     let link = match state {
-        State::Dead => Link::to(format!("{base}/dead")).with("queue", &queue.name),
-        _ => Link::to(format!("{base}/jobs"))
+        JobState::Dead => PageLink::to(format!("{base}/dead")).with("queue", &queue.name),
+        _ => PageLink::to(format!("{base}/jobs"))
             .with("queue", &queue.name)
             .with("state", state),
     };
-    Depth {
+    QueueDepth {
         state,
         count: text::count(count),
         is_zero: count == 0,
@@ -196,13 +196,13 @@ fn depth(queue: &QueueStatus, state: State, base: &str) -> Depth {
 }
 
 /// What stands out about a queue.
-pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
-    let tag = |word: &str, tone| Tag {
+pub(super) fn tags(queue: &QueueStatus, facts: &QueueRowFacts<'_>) -> Vec<QueueTag> {
+    let tag = |word: &str, tone| QueueTag {
         word: word.to_owned(),
         tone,
     };
     let mut tags = Vec::new();
-    if queue.gate == Gate::Paused {
+    if queue.state == QueueState::Paused {
         tags.push(tag("paused", "calm"));
     }
     let shut = facts
@@ -224,7 +224,7 @@ pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
         Some(_) if queue.bounds.is_under_pressure(live) => tags.push(tag("nearly full", "warn")),
         _ => {}
     }
-    if queue.counts.of(State::Dead) >= queue.bounds.dead_max {
+    if queue.counts.of(JobState::Dead) >= queue.bounds.dead_max {
         tags.push(tag("dead letters full", "bad"));
     }
     if live > 0 && serving(&queue.name, facts.workers) == 0 {
@@ -239,26 +239,26 @@ pub(super) fn words(word: &str) -> String {
 }
 
 /// The state of a breaker or a gate: a closed breaker lets jobs through, and so does an open gate.
-pub(super) fn state_of(guard: &GuardStatus) -> String {
+pub(super) fn state_of(guard: &BreakerInfo) -> String {
     words(guard.word())
 }
 
 async fn pause(
-    view: View,
+    view: PageView,
     Path(queue): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
     view.ask(view.changes(&posted)?.pause(&queue)).await?;
     let note =
         format!("Queue {queue} is paused: its jobs stay where they are until it is resumed.");
-    Ok(back(&view, &queue, &posted, &Note::done(note)))
+    Ok(back(&view, &queue, &posted, &FlashMessage::done(note)))
 }
 
 async fn resume(
-    view: View,
+    view: PageView,
     Path(queue): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
     view.ask(view.changes(&posted)?.resume(&queue)).await?;
@@ -266,17 +266,17 @@ async fn resume(
         &view,
         &queue,
         &posted,
-        &Note::done(format!("Queue {queue} gives out its jobs again.")),
+        &FlashMessage::done(format!("Queue {queue} gives out its jobs again.")),
     ))
 }
 
 /// Pauses every queue that is open, or opens those that were paused so.
-async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
+async fn turn_all(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
     let changes = view.changes(&posted)?;
     let note = match posted.get("action") {
         Some("pause") => {
             let paused = view
-                .ask(to_the_end(async move { changes.pause_all().await }))
+                .ask(run_detached(async move { changes.pause_all().await }))
                 .await?
                 .len();
             format!(
@@ -285,7 +285,7 @@ async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
             )
         }
         Some("resume") => {
-            match view.ask(to_the_end(async move { changes.resume_all().await })).await?.len() {
+            match view.ask(run_detached(async move { changes.resume_all().await })).await?.len() {
                 0 => "No queue was paused with all others: those that were paused by themselves stay so."
                     .to_owned(),
                 opened => format!("{} giving out jobs again.", queues_are(opened)),
@@ -293,7 +293,7 @@ async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
         }
         _ => return Err(view.bad("say what to do with all queues: action=pause or action=resume")),
     };
-    Ok(back_to_list(&view, &posted, &Note::done(note)))
+    Ok(back_to_list(&view, &posted, &FlashMessage::done(note)))
 }
 
 fn queues_are(count: usize) -> String {
@@ -304,10 +304,10 @@ fn queues_are(count: usize) -> String {
 }
 
 /// To where the button was: the queue, or the list with its search.
-fn back(view: &View, queue: &QueueName, posted: &Posted, note: &Note) -> Response {
+fn back(view: &PageView, queue: &QueueName, posted: &PostedForm, note: &FlashMessage) -> Response {
     match posted.get("back") {
         Some("list") => back_to_list(view, posted, note),
-        _ => note.on(
+        _ => note.redirect(
             view.app().base(),
             &view.at(&format!("/queues/{}", part(queue.as_str()))),
         ),
@@ -315,12 +315,12 @@ fn back(view: &View, queue: &QueueName, posted: &Posted, note: &Note) -> Respons
 }
 
 /// To the list, with its search.
-fn back_to_list(view: &View, posted: &Posted, note: &Note) -> Response {
-    let list = Link::to(view.at("/queues")).with_some("search", posted.get("search"));
-    note.on(view.app().base(), &list.to_string())
+fn back_to_list(view: &PageView, posted: &PostedForm, note: &FlashMessage) -> Response {
+    let list = PageLink::to(view.at("/queues")).with_some("search", posted.get("search"));
+    note.redirect(view.app().base(), &list.to_string())
 }
 
 /// The queue of a path.
-pub(super) fn named(view: &View, queue: &str) -> Result<QueueName, PageFailure> {
+pub(super) fn named(view: &PageView, queue: &str) -> Result<QueueName, PageFailure> {
     QueueName::new(queue).map_err(|error| view.bad(error))
 }

@@ -1,9 +1,9 @@
 //! Bulk actions under way, and what they did.
 
-use super::mark::When;
-use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::components::RelativeTime;
+use super::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::App;
-use crate::bulk::{Bulk, Report, Standing};
+use crate::bulk::{BulkActions, BulkReport, BulkStatus};
 use askama::Template;
 use axum::Router;
 use axum::extract::Path;
@@ -21,20 +21,20 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "run.html")]
-struct OnePage {
-    frame: Frame,
-    run: Shown,
+struct BulkRunPage {
+    frame: PageFrame,
+    run: BulkRunView,
 }
 
 #[derive(Template)]
 #[template(path = "runs.html")]
-struct ListPage {
-    frame: Frame,
-    runs: Vec<Shown>,
+struct BulkRunListPage {
+    frame: PageFrame,
+    runs: Vec<BulkRunView>,
 }
 
 /// A run as it is shown.
-struct Shown {
+struct BulkRunView {
     id: String,
     link: String,
     what: String,
@@ -44,8 +44,8 @@ struct Shown {
     sentence: String,
     who: String,
     reason: String,
-    started: When,
-    ended: Option<When>,
+    started: RelativeTime,
+    ended: Option<RelativeTime>,
     count: String,
     refused: String,
     refusals: Vec<(String, String)>,
@@ -59,9 +59,9 @@ struct Shown {
 }
 
 /// What leads to them, with how many have not ended.
-pub(super) async fn word(view: &View) -> Result<String, PageFailure> {
+pub(super) async fn link_label(view: &PageView) -> Result<String, PageFailure> {
     let under_way = view
-        .ask(Bulk::new(view.app(), view.who()).under_way())
+        .ask(BulkActions::new(view.app(), view.who()).count_running())
         .await?;
     Ok(match under_way {
         0 => "Bulk actions".to_owned(),
@@ -69,92 +69,96 @@ pub(super) async fn word(view: &View) -> Result<String, PageFailure> {
     })
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let reports = view
-        .ask(Bulk::new(view.app(), view.who()).reports())
+        .ask(BulkActions::new(view.app(), view.who()).reports())
         .await?;
-    let page = ListPage {
-        frame: view.frame(Section::Jobs, "Bulk actions").live(),
+    let page = BulkRunListPage {
+        frame: view.frame(PageSection::Jobs, "Bulk actions").live(),
         runs: reports
             .iter()
-            .map(|report| Shown::of(&view, report))
+            .map(|report| BulkRunView::of(&view, report))
             .collect(),
     };
     view.show(&page)
 }
 
-async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
+async fn one(view: PageView, Path(id): Path<String>) -> Result<Response, PageFailure> {
     let report = view
-        .ask(Bulk::new(view.app(), view.who()).report(&id))
+        .ask(BulkActions::new(view.app(), view.who()).report(&id))
         .await?;
     let report = report.ok_or_else(|| {
         view.missing(format!(
             "There is no bulk action {id}; the oldest are forgotten."
         ))
     })?;
-    let run = Shown::of(&view, &report);
-    let page = OnePage {
+    let run = BulkRunView::of(&view, &report);
+    let page = BulkRunPage {
         frame: view
-            .frame(Section::Jobs, format!("Bulk action: {}", run.what))
+            .frame(PageSection::Jobs, format!("Bulk action: {}", run.what))
             .live(),
         run,
     };
     view.show(&page)
 }
 
-async fn stop(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
-    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(&view)?);
+async fn stop(
+    view: PageView,
+    Path(id): Path<String>,
+    posted: PostedForm,
+) -> Result<Response, PageFailure> {
+    let bulk = BulkActions::new(view.app(), view.who()).because(posted.reason(&view)?);
     let stopped = view.ask(bulk.stop(&id)).await?;
     let note = if stopped {
-        Note::done("It stops before its next step; what was done stays done.")
+        FlashMessage::done("It stops before its next step; what was done stays done.")
     } else {
-        Note::refused("It has ended already.")
+        FlashMessage::refused("It has ended already.")
     };
-    Ok(note.on(
+    Ok(note.redirect(
         view.app().base(),
         &view.at(&format!("/jobs/runs/{}", super::link::part(&id))),
     ))
 }
 
 async fn resume(
-    view: View,
+    view: PageView,
     Path(id): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
-    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(&view)?);
+    let bulk = BulkActions::new(view.app(), view.who()).because(posted.reason(&view)?);
     let resumed = view.ask(bulk.resume(&id)).await?;
     let note = match resumed {
-        Some(true) => Note::done("It goes on from where it was."),
-        Some(false) => Note::refused("It has ended, or a server that is alive has it."),
-        None => Note::refused(
+        Some(true) => FlashMessage::done("It goes on from where it was."),
+        Some(false) => FlashMessage::refused("It has ended, or a server that is alive has it."),
+        None => FlashMessage::refused(
             "This server is busy with as many bulk actions as it takes; wait for one to end.",
         ),
     };
-    Ok(note.on(
+    Ok(note.redirect(
         view.app().base(),
         &view.at(&format!("/jobs/runs/{}", super::link::part(&id))),
     ))
 }
 
-impl Shown {
-    fn of(view: &View, report: &Report) -> Self {
+impl BulkRunView {
+    fn of(view: &PageView, report: &BulkReport) -> Self {
         let now = view.now();
-        let standing = report.standing(now);
-        let (word, tone, sentence) = told(standing);
+        let status = report.status(now);
+        let (word, tone, sentence) = describe_status(status);
         let reached = report.count.saturating_add(report.refused);
         let config = view.app().config();
         Self {
             id: report.id.clone(),
             link: view.at(&format!("/jobs/runs/{}", report.id)),
             what: report.target.what.clone(),
-            selection: report.target.selection(&config.redaction).to_string(),
+            selection: report.target.audit_selection(&config.redaction).to_string(),
             word,
             tone,
             sentence: sentence.to_owned(),
             who: report.who.clone(),
             reason: report.reason.clone().unwrap_or_default(),
-            started: When::new(report.started_at, now),
-            ended: When::maybe(report.ended_at, now),
+            started: RelativeTime::new(report.started_at, now),
+            ended: RelativeTime::maybe(report.ended_at, now),
             count: text::count(report.count),
             refused: text::count(report.refused),
             refusals: report
@@ -169,15 +173,15 @@ impl Shown {
             reached,
             error: report.error.clone().unwrap_or_default(),
             back: back(view, report, &config.redaction),
-            is_running: standing == Standing::Running,
-            is_silent: standing == Standing::Silent,
+            is_running: status == BulkStatus::Running,
+            is_silent: status == BulkStatus::Silent,
         }
     }
 }
 
 /// The list it was started from, as far as it is a page of this server. Its address has the text
 /// that was looked for: where that hides something, it is not told.
-fn back(view: &View, report: &Report, redaction: &Redaction) -> String {
+fn back(view: &PageView, report: &BulkReport, redaction: &Redaction) -> String {
     let (jobs, address) = (view.at("/jobs"), &report.back);
     let is_page = address.starts_with(&jobs) || address.starts_with(&view.at("/dead"));
     let hides = report
@@ -191,25 +195,25 @@ fn back(view: &View, report: &Report, redaction: &Redaction) -> String {
     }
 }
 
-const fn told(standing: Standing) -> (&'static str, &'static str, &'static str) {
-    match standing {
-        Standing::Running => (
+const fn describe_status(status: BulkStatus) -> (&'static str, &'static str, &'static str) {
+    match status {
+        BulkStatus::Running => (
             "running",
             "accent",
             "It goes on by itself, also when you close this page.",
         ),
-        Standing::Silent => (
+        BulkStatus::Silent => (
             "silent",
             "bad",
             "Its server gives no sign of life. What is counted here was done; the rest was not. The next server with room for it goes on from there by itself.",
         ),
-        Standing::Done => ("done", "good", "Everything that matched was looked at."),
-        Standing::Stopped => (
+        BulkStatus::Done => ("done", "good", "Everything that matched was looked at."),
+        BulkStatus::Stopped => (
             "stopped",
             "warn",
             "Somebody stopped it. What is counted here was done; the rest was not.",
         ),
-        Standing::Failed => (
+        BulkStatus::Failed => (
             "failed",
             "bad",
             "It could not go on. What is counted here was done; the rest was not.",

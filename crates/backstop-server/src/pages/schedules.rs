@@ -1,17 +1,17 @@
 //! Schedules: what is due when, and what became of each instant.
 
 mod change;
-mod one;
+mod detail;
 
+use super::components::RelativeTime;
 use super::link::{anchor, part};
-use super::mark::When;
-use super::{Frame, PageFailure, Section, View};
+use super::{PageFailure, PageFrame, PageSection, PageView};
 use crate::App;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::schedules::{Last, ScheduleStatus, Standing};
+use backstop::schedules::{LatestRun, ScheduleState, ScheduleStatus};
 use backstop_core::{Schedule, ScheduleName, Time};
 
 /// Schedules that a page lists: for each the store is asked what is missing.
@@ -21,7 +21,7 @@ const SCHEDULES_SHOWN: usize = 200;
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/schedules", get(list))
-        .route("/schedules/{schedule}", get(one::page))
+        .route("/schedules/{schedule}", get(detail::page))
         .route("/schedules/{schedule}/trigger", post(change::trigger))
         .route("/schedules/{schedule}/pause", post(change::pause))
         .route("/schedules/{schedule}/resume", post(change::resume))
@@ -29,14 +29,14 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "schedules.html")]
-struct Page {
-    frame: Frame,
-    schedules: Vec<Row>,
+struct ScheduleListPage {
+    frame: PageFrame,
+    schedules: Vec<ScheduleRow>,
     left_out: usize,
 }
 
 /// A schedule in the list.
-struct Row {
+struct ScheduleRow {
     name: String,
     anchor: String,
     link: String,
@@ -46,34 +46,34 @@ struct Row {
     zone: String,
     queue: String,
     queue_link: String,
-    next: Option<Next>,
-    last: Option<LastShown>,
-    paused: Option<When>,
+    next: Option<NextRunView>,
+    last: Option<LastRunView>,
+    paused: Option<RelativeTime>,
     missing: usize,
 }
 
 /// The next instant.
-struct Next {
-    when: When,
+struct NextRunView {
+    when: RelativeTime,
     local: String,
 }
 
 /// The newest run.
-struct LastShown {
-    when: When,
+struct LastRunView {
+    when: RelativeTime,
     what: String,
     tone: &'static str,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let (config, now) = (view.app().config(), view.now());
     let schedules = view.app().backstop().schedules();
     let mut rows = Vec::new();
     for schedule in config.schedules.values().take(SCHEDULES_SHOWN) {
         let status = view.ask(schedules.status(schedule)).await?;
-        rows.push(configured(&view, schedule, &status, now));
+        rows.push(configured_row(&view, schedule, &status, now));
     }
-    let known = view.ask(schedules.known()).await?;
+    let known = view.ask(schedules.list_known()).await?;
     let others: Vec<_> = known
         .iter()
         .filter(|(name, _)| !config.schedules.contains_key(name))
@@ -84,21 +84,26 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         others
             .into_iter()
             .take(SCHEDULES_SHOWN)
-            .map(|(name, standing)| heard_of(&view, name, standing, now)),
+            .map(|(name, state)| unconfigured_row(&view, name, state, now)),
     );
-    view.show(&Page {
-        frame: view.frame(Section::Schedules, "Schedules").live(),
+    view.show(&ScheduleListPage {
+        frame: view.frame(PageSection::Schedules, "Schedules").live(),
         schedules: rows,
         left_out,
     })
 }
 
-fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Time) -> Row {
-    let next = |at: Time| Next {
-        when: When::new(at, now),
+fn configured_row(
+    view: &PageView,
+    schedule: &Schedule,
+    status: &ScheduleStatus,
+    now: Time,
+) -> ScheduleRow {
+    let next = |at: Time| NextRunView {
+        when: RelativeTime::new(at, now),
         local: local(at, schedule.timezone.as_str()),
     };
-    Row {
+    ScheduleRow {
         name: schedule.name.to_string(),
         anchor: anchor("schedule", schedule.name.as_str()),
         link: link(view, &schedule.name),
@@ -110,33 +115,38 @@ fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Ti
         queue_link: view.at(&format!("/queues/{}", part(schedule.queue.as_str()))),
         next: status.next.map(next),
         last: last(status.last.as_ref(), now),
-        paused: When::maybe(status.paused, now),
+        paused: RelativeTime::maybe(status.paused, now),
         missing: status.missing,
     }
 }
 
 /// One that only the store has heard of: somebody else's, or taken out of the configuration.
-fn heard_of(view: &View, name: &ScheduleName, standing: &Standing, now: Time) -> Row {
-    Row {
+fn unconfigured_row(
+    view: &PageView,
+    name: &ScheduleName,
+    state: &ScheduleState,
+    now: Time,
+) -> ScheduleRow {
+    ScheduleRow {
         name: name.to_string(),
         anchor: anchor("schedule", name.as_str()),
         link: link(view, name),
         is_configured: false,
-        rule: standing.rule().unwrap_or_default().to_owned(),
+        rule: state.rule().unwrap_or_default().to_owned(),
         words: String::new(),
         zone: String::new(),
         queue: String::new(),
         queue_link: String::new(),
         next: None,
-        last: last(standing.last.as_ref(), now),
-        paused: When::maybe(standing.paused, now),
+        last: last(state.last.as_ref(), now),
+        paused: RelativeTime::maybe(state.paused, now),
         missing: 0,
     }
 }
 
-fn last(last: Option<&Last>, now: Time) -> Option<LastShown> {
-    last.map(|last| LastShown {
-        when: When::new(last.instant, now),
+fn last(last: Option<&LatestRun>, now: Time) -> Option<LastRunView> {
+    last.map(|last| LastRunView {
+        when: RelativeTime::new(last.instant, now),
         what: last.what.replace('_', " "),
         tone: tone(&last.what),
     })
@@ -152,18 +162,18 @@ fn tone(what: &str) -> &'static str {
     }
 }
 
-fn link(view: &View, name: &ScheduleName) -> String {
+fn link(view: &PageView, name: &ScheduleName) -> String {
     view.at(&format!("/schedules/{}", part(name.as_str())))
 }
 
 /// The schedule of a path.
-fn named(view: &View, schedule: &str) -> Result<ScheduleName, PageFailure> {
+fn named(view: &PageView, schedule: &str) -> Result<ScheduleName, PageFailure> {
     ScheduleName::new(schedule).map_err(|error| view.bad(error))
 }
 
 /// When it is due, in plain words.
 fn in_words(schedule: &Schedule) -> String {
-    schedule.cron.words().trim_end_matches('.').to_owned()
+    schedule.cron.description().trim_end_matches('.').to_owned()
 }
 
 /// An instant on the clocks of a zone: `Tue 2026-11-17 08:30`.
@@ -181,7 +191,7 @@ mod tests {
     use super::local;
 
     #[test]
-    fn an_instant_is_told_on_the_clocks_of_its_zone() {
+    fn an_instant_is_written_on_the_clocks_of_its_zone() {
         let at = "2026-07-01T07:30:00Z".parse().unwrap();
         assert_eq!(local(at, "Europe/London"), "Wed 2026-07-01 08:30");
         assert_eq!(local(at, "UTC"), "Wed 2026-07-01 07:30");

@@ -2,7 +2,7 @@
 
 /// A section of the dashboard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Section {
+pub enum PageSection {
     /// Problems first, then rates.
     Overview,
     /// Queues, and one queue.
@@ -34,46 +34,46 @@ pub enum Section {
 }
 
 /// Sections that belong together.
-pub struct Group {
+pub struct NavigationGroup {
     /// What they have in common.
     pub name: &'static str,
     /// Which.
-    pub sections: &'static [Section],
+    pub sections: &'static [PageSection],
 }
 
 /// The navigation, in its order.
-pub const NAVIGATION: [Group; 3] = [
-    Group {
+pub const NAVIGATION: [NavigationGroup; 3] = [
+    NavigationGroup {
         name: "Work",
         sections: &[
-            Section::Overview,
-            Section::Queues,
-            Section::Kinds,
-            Section::Jobs,
-            Section::Dead,
+            PageSection::Overview,
+            PageSection::Queues,
+            PageSection::Kinds,
+            PageSection::Jobs,
+            PageSection::Dead,
         ],
     },
-    Group {
+    NavigationGroup {
         name: "Order and time",
         sections: &[
-            Section::Streams,
-            Section::Schedules,
-            Section::Sweeps,
-            Section::Tables,
+            PageSection::Streams,
+            PageSection::Schedules,
+            PageSection::Sweeps,
+            PageSection::Tables,
         ],
     },
-    Group {
+    NavigationGroup {
         name: "Operations",
         sections: &[
-            Section::Workers,
-            Section::Breakers,
-            Section::Policy,
-            Section::Audit,
+            PageSection::Workers,
+            PageSection::Breakers,
+            PageSection::Policy,
+            PageSection::Audit,
         ],
     },
 ];
 
-impl Section {
+impl PageSection {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {

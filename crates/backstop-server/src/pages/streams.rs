@@ -1,22 +1,22 @@
 //! Streams: what waits for what is missing, and what was given up.
 
 mod change;
+mod detail;
 mod key;
-mod one;
 mod rules;
 
-use super::chart::{Markup, Tone, spark};
+use super::chart::{ChartMarkup, ChartTone, spark};
+use super::components::RelativeTime;
 use super::link::part;
-use super::mark::When;
-use super::{Frame, PageFailure, Section, View, text};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
-use crate::history::{Alarms, Series};
+use crate::history::{StreamAlarms, TimeSeries};
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::core::stream::Alarm;
-use backstop::streams::{Count, Counts, Standing, StreamStatus};
+use backstop::core::stream::StreamAlarm;
+use backstop::streams::{KeyState, StreamCounter, StreamCounts, StreamStatus};
 use backstop_core::{StreamName, Time};
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ const STREAMS_SHOWN: usize = 500;
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/streams", get(list))
-        .route("/streams/{stream}", get(one::page))
+        .route("/streams/{stream}", get(detail::page))
         .route("/streams/{stream}/keys/{key}", get(key::page))
-        .route("/streams/{stream}/key", get(key::asked_for))
+        .route("/streams/{stream}/key", get(key::page_by_query))
         .route("/streams/{stream}/keys/{key}/forget", post(change::forget))
         .route(
             "/streams/{stream}/keys/{key}/disable",
@@ -42,15 +42,15 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "streams.html")]
-struct Page {
-    frame: Frame,
-    streams: Vec<Row>,
-    alarms: Vec<Ringing>,
+struct StreamListPage {
+    frame: PageFrame,
+    streams: Vec<StreamRow>,
+    alarms: Vec<StreamAlarmRow>,
     left_out: usize,
 }
 
 /// A stream in the list.
-struct Row {
+struct StreamRow {
     name: String,
     link: String,
     is_known: bool,
@@ -59,23 +59,23 @@ struct Row {
     holding: String,
     held: u64,
     held_text: String,
-    oldest: Option<When>,
+    oldest: Option<RelativeTime>,
     handled: String,
-    lately: Markup,
+    lately: ChartMarkup,
     /// Missing, late, timeouts, overflows, dead: in the order of the columns.
-    given_up: [Number; 5],
+    given_up: [StreamCountCell; 5],
     success: String,
     timeout: String,
     is_ringing: bool,
 }
 
 /// A count, and whether it is nothing.
-struct Number {
+struct StreamCountCell {
     text: String,
     is_zero: bool,
 }
 
-impl Number {
+impl StreamCountCell {
     fn new(number: u64) -> Self {
         Self {
             text: text::count(number),
@@ -85,31 +85,31 @@ impl Number {
 }
 
 /// Why somebody should look at a stream.
-struct Ringing {
+struct StreamAlarmRow {
     name: String,
     link: String,
     words: String,
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let (now, config) = (view.now(), view.app().config());
     let known = view.ask(view.store().streams()).await?;
     let names: BTreeSet<&StreamName> = known.iter().map(|status| &status.name).collect();
     let alarms = view
-        .ask(Alarms::read(view.app().backstop(), &known))
+        .ask(StreamAlarms::read(view.app().backstop(), &known))
         .await?;
-    let mut streams: Vec<Row> = known
+    let mut streams: Vec<StreamRow> = known
         .iter()
         .map(|status| row(&view, status, &alarms, now))
         .collect();
     let unheard = config.streams.keys().filter(|name| !names.contains(name));
-    streams.extend(unheard.map(|name| Row {
+    streams.extend(unheard.map(|name| StreamRow {
         is_known: false,
-        ..row(&view, &nothing(name), &alarms, now)
+        ..row(&view, &unheard_stream(name), &alarms, now)
     }));
     let ringing = known.iter().flat_map(|status| {
         let (name, link) = (status.name.to_string(), link(&view, &status.name));
-        let ring = move |alarm: Alarm| Ringing {
+        let ring = move |alarm: StreamAlarm| StreamAlarmRow {
             name: name.clone(),
             link: link.clone(),
             words: alarm.to_string(),
@@ -119,8 +119,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let left_out = streams.len().saturating_sub(STREAMS_SHOWN);
     let ringing = ringing.collect();
     streams.truncate(STREAMS_SHOWN);
-    view.show(&Page {
-        frame: view.frame(Section::Streams, "Streams").live(),
+    view.show(&StreamListPage {
+        frame: view.frame(PageSection::Streams, "Streams").live(),
         streams,
         alarms: ringing,
         left_out,
@@ -128,8 +128,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 }
 
 /// A stream that stands in the configuration, and whose first record is yet to come.
-fn nothing(name: &StreamName) -> StreamStatus {
-    let counts = Counts::default();
+fn unheard_stream(name: &StreamName) -> StreamStatus {
+    let counts = StreamCounts::default();
     StreamStatus {
         name: name.clone(),
         keys: 0,
@@ -140,14 +140,14 @@ fn nothing(name: &StreamName) -> StreamStatus {
     }
 }
 
-fn row(view: &View, status: &StreamStatus, alarms: &Alarms, now: Time) -> Row {
+fn row(view: &PageView, status: &StreamStatus, alarms: &StreamAlarms, now: Time) -> StreamRow {
     let counts = &status.counts;
-    let handled: Series = view
+    let handled: TimeSeries = view
         .app()
         .history()
         .recent_stream(&status.name, now)
         .handled;
-    Row {
+    StreamRow {
         name: status.name.to_string(),
         link: link(view, &status.name),
         is_known: true,
@@ -156,33 +156,33 @@ fn row(view: &View, status: &StreamStatus, alarms: &Alarms, now: Time) -> Row {
         holding: text::count(status.holding),
         held: status.records,
         held_text: text::count(status.records),
-        oldest: When::maybe(status.oldest, now),
-        handled: text::count(counts[Count::Handled]),
+        oldest: RelativeTime::maybe(status.oldest, now),
+        handled: text::count(counts[StreamCounter::Handled]),
         lately: spark(
             &handled,
-            Tone::Good,
+            ChartTone::Good,
             "Records handled a second in the last five minutes",
         ),
         given_up: [
-            Count::Misses,
-            Count::Late,
-            Count::Timeout,
-            Count::CircuitBreaker,
-            Count::Dead,
+            StreamCounter::Misses,
+            StreamCounter::Late,
+            StreamCounter::Timeout,
+            StreamCounter::CircuitBreaker,
+            StreamCounter::Dead,
         ]
-        .map(|count| Number::new(counts[count])),
+        .map(|count| StreamCountCell::new(counts[count])),
         success: percent(counts.success_rate()),
         timeout: percent(counts.timeout_rate()),
         is_ringing: !alarms.of(&status.name).is_empty(),
     }
 }
 
-fn link(view: &View, stream: &StreamName) -> String {
+fn link(view: &PageView, stream: &StreamName) -> String {
     view.at(&format!("/streams/{}", part(stream.as_str())))
 }
 
 /// The stream of a path.
-fn named(view: &View, stream: &str) -> Result<StreamName, PageFailure> {
+fn named(view: &PageView, stream: &str) -> Result<StreamName, PageFailure> {
     StreamName::new(stream).map_err(|error| view.bad(error))
 }
 
@@ -193,22 +193,22 @@ fn percent(share: Option<f64>) -> String {
 
 /// What a key does, in a word, and how that is.
 const fn state(
-    standing: Option<&Standing>,
+    key_state: Option<&KeyState>,
     records: u64,
     is_in_hand: bool,
 ) -> (&'static str, &'static str) {
-    let Some(standing) = standing else {
+    let Some(key_state) = key_state else {
         return ("unreadable", "bad");
     };
     if is_in_hand {
         ("in hand", "accent")
-    } else if standing.disabled {
+    } else if key_state.disabled {
         ("disabled", "calm")
-    } else if standing.halted.is_some() {
+    } else if key_state.halted.is_some() {
         ("halted", "bad")
-    } else if standing.failing.is_some() {
+    } else if key_state.failing.is_some() {
         ("failing", "bad")
-    } else if standing.wait.is_some() {
+    } else if key_state.wait.is_some() {
         ("waiting", "warn")
     } else if records > 0 {
         ("due", "warn")

@@ -1,10 +1,10 @@
 //! Adopted tables: rows by state and by age, what is due, what is never tried again.
 
-use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
-use super::link::{Link, anchor};
-use super::looks::{JUST_NOW, Known, Looks};
-use super::mark::When;
-use super::{Frame, PageFailure, Section, View, text};
+use super::cached_query::{CachedQuery, JUST_NOW, QueryCache};
+use super::chart::{BarChart, ChartBar, ChartMarkup, ChartSegment, ChartTone, ChartUnit};
+use super::components::RelativeTime;
+use super::link::{PageLink, anchor};
+use super::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::App;
 use askama::Template;
 use axum::response::Response;
@@ -12,7 +12,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use backstop::Backstop;
 use backstop::config::TableConfig;
-use backstop::tables::{AgeBand, Failing, Status, Table};
+use backstop::tables::{AgeBand, FailingPasses, Table, TableStatus};
 use backstop_core::{Span, Time};
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -23,8 +23,8 @@ const TABLES_SHOWN: usize = 50;
 const EXPIRED_SHOWN: usize = 20;
 
 /// What is known of a table.
-struct Sight {
-    status: Status,
+struct TableInspection {
+    status: TableStatus,
     expired: Vec<Value>,
 }
 
@@ -32,19 +32,19 @@ struct Sight {
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/tables", get(list))
-        .layer(Extension(Looks::<Sight>::default()))
+        .layer(Extension(QueryCache::<TableInspection>::default()))
 }
 
 #[derive(Template)]
 #[template(path = "tables.html")]
-struct Page {
-    frame: Frame,
-    tables: Vec<Shown>,
+struct TableListPage {
+    frame: PageFrame,
+    tables: Vec<TablePanel>,
     left_out: usize,
 }
 
 /// A table as the page shows it.
-struct Shown {
+struct TablePanel {
     name: String,
     /// Its place in the page, which an id can name whatever the table is called.
     anchor: String,
@@ -52,23 +52,23 @@ struct Shown {
     is_handled: bool,
     letters: String,
     is_looking: bool,
-    seen: Option<When>,
+    seen: Option<RelativeTime>,
     error: Option<String>,
-    failing: Option<FailingShown>,
-    status: Option<StatusShown>,
+    failing: Option<FailingPassesView>,
+    status: Option<TableStatusView>,
 }
 
 /// Passes that fail.
-struct FailingShown {
-    since: When,
+struct FailingPassesView {
+    since: RelativeTime,
     passes: String,
     error: String,
 }
 
-impl FailingShown {
-    fn new(failing: &Failing, now: Time) -> Self {
+impl FailingPassesView {
+    fn new(failing: &FailingPasses, now: Time) -> Self {
         Self {
-            since: When::new(failing.since, now),
+            since: RelativeTime::new(failing.since, now),
             passes: text::many(failing.passes, "pass", "passes"),
             error: failing.error.clone(),
         }
@@ -76,28 +76,28 @@ impl FailingShown {
 }
 
 /// How a table stands.
-struct StatusShown {
-    figures: Vec<Figure>,
-    bands: Markup,
+struct TableStatusView {
+    figures: Vec<TableFigure>,
+    bands: ChartMarkup,
     undated: u64,
     expired: Vec<String>,
     expired_more: u64,
-    last_pass: Option<When>,
-    next_pass: When,
-    next_due: Option<When>,
+    last_pass: Option<RelativeTime>,
+    next_pass: RelativeTime,
+    next_due: Option<RelativeTime>,
     is_due: bool,
 }
 
 /// A number on top.
-struct Figure {
+struct TableFigure {
     name: &'static str,
     value: String,
     is_warning: bool,
 }
 
 async fn list(
-    view: View,
-    Extension(looks): Extension<Looks<Sight>>,
+    view: PageView,
+    Extension(looks): Extension<QueryCache<TableInspection>>,
 ) -> Result<Response, PageFailure> {
     let config = view.app().config();
     let tables = config.tables.values().take(TABLES_SHOWN);
@@ -105,29 +105,29 @@ async fn list(
         let (looks, view) = (looks.clone(), view.clone());
         async move {
             let table = entry.table.clone();
-            let look = look(view.app().backstop().clone(), table.clone(), view.now());
-            let known = looks.look(table.name(), view.now(), look).await;
+            let look = inspect(view.app().backstop().clone(), table.clone(), view.now());
+            let known = looks.query(table.name(), view.now(), look).await;
             let failing = view
-                .ask(view.app().backstop().adopted(&table).failing())
+                .ask(view.app().backstop().adopted_table(&table).failing())
                 .await?;
-            Ok(Shown {
-                failing: failing.map(|failing| FailingShown::new(&failing, view.now())),
-                ..shown(&view, entry, &known)
+            Ok(TablePanel {
+                failing: failing.map(|failing| FailingPassesView::new(&failing, view.now())),
+                ..table_panel(&view, entry, &known)
             })
         }
     }))
     .await;
     let shown = shown.into_iter().collect::<Result<_, PageFailure>>()?;
     let left_out = config.tables.len().saturating_sub(TABLES_SHOWN);
-    view.show(&Page {
-        frame: view.frame(Section::Tables, "Tables"),
+    view.show(&TableListPage {
+        frame: view.frame(PageSection::Tables, "Tables"),
         tables: shown,
         left_out,
     })
 }
 
-async fn look(backstop: Backstop, table: Table, at: Time) -> Result<Sight, String> {
-    let adopted = backstop.adopted(&table);
+async fn inspect(backstop: Backstop, table: Table, at: Time) -> Result<TableInspection, String> {
+    let adopted = backstop.adopted_table(&table);
     let status = adopted
         .status(at)
         .await
@@ -140,29 +140,33 @@ async fn look(backstop: Backstop, table: Table, at: Time) -> Result<Sight, Strin
     } else {
         Vec::new()
     };
-    Ok(Sight { status, expired })
+    Ok(TableInspection { status, expired })
 }
 
-fn shown(view: &View, entry: &TableConfig, known: &Known<Sight>) -> Shown {
+fn table_panel(
+    view: &PageView,
+    entry: &TableConfig,
+    known: &CachedQuery<TableInspection>,
+) -> TablePanel {
     let (table, now) = (&entry.table, view.now());
     let (at, seen) = match &known.seen {
         Some((at, seen)) => (Some(*at), Some(seen)),
         None => (None, None),
     };
     let status = seen.and_then(|seen| seen.as_ref().as_ref().ok());
-    Shown {
+    TablePanel {
         name: table.name().to_owned(),
         anchor: anchor("table", table.name()),
         facts: facts(table),
         is_handled: entry.handler.is_some() || table.is_handled(),
-        letters: Link::to(view.at("/dead"))
-            .with("queue", table.letters_queue())
+        letters: PageLink::to(view.at("/dead"))
+            .with("queue", table.dead_letter_queue())
             .to_string(),
         is_looking: known.is_looking,
-        seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
+        seen: RelativeTime::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.and_then(|seen| seen.as_ref().as_ref().err().cloned()),
         failing: None,
-        status: status.map(|sight| standing(sight, table.name(), now)),
+        status: status.map(|sight| status_view(sight, table.name(), now)),
     }
 }
 
@@ -197,15 +201,15 @@ fn facts(table: &Table) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn standing(sight: &Sight, name: &str, now: Time) -> StatusShown {
+fn status_view(sight: &TableInspection, name: &str, now: Time) -> TableStatusView {
     let status = &sight.status;
-    let figure = |name, count, is_warning| Figure {
+    let figure = |name, count, is_warning| TableFigure {
         name,
         value: text::count(count),
         is_warning,
     };
     let expired: Vec<String> = sight.expired.iter().map(ToString::to_string).collect();
-    StatusShown {
+    TableStatusView {
         figures: vec![
             figure("new", status.new, false),
             figure("error", status.error, false),
@@ -220,34 +224,34 @@ fn standing(sight: &Sight, name: &str, now: Time) -> StatusShown {
         undated: status.undated,
         expired_more: status.expired.saturating_sub(expired.len() as u64),
         expired,
-        last_pass: When::maybe(status.last_pass, now),
-        next_pass: When::new(status.next_pass, now),
-        next_due: When::maybe(status.next_due.filter(|at| *at > status.at), now),
+        last_pass: RelativeTime::maybe(status.last_pass, now),
+        next_pass: RelativeTime::new(status.next_pass, now),
+        next_due: RelativeTime::maybe(status.next_due.filter(|at| *at > status.at), now),
         is_due: status.due > 0,
     }
 }
 
-fn bands(bands: &[AgeBand], name: &str) -> Markup {
+fn bands(bands: &[AgeBand], name: &str) -> ChartMarkup {
     let bar = |band: &AgeBand| {
         let age = band.until.map_or_else(
             || "older".to_owned(),
             |until| format!("up to {}", text::span(until)),
         );
         let every = |every: Span| format!("{age}, every {}", text::span(every));
-        Bar {
+        ChartBar {
             name: band.every.map_or_else(|| age.clone(), every),
             shares: vec![
-                Share::new("new", Tone::Plain, band.new),
-                Share::new("error", Tone::Bad, band.error),
+                ChartSegment::new("new", ChartTone::Plain, band.new),
+                ChartSegment::new("error", ChartTone::Bad, band.error),
             ],
         }
     };
     let id = anchor("ages", name);
-    Bars {
+    BarChart {
         id: &id,
         title: "Open rows by age",
         of: "Age",
-        unit: Unit::Count,
+        unit: ChartUnit::Count,
         bars: bands.iter().map(bar).collect(),
     }
     .figure()

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_name_can_be_seen() {
-        for (text, told) in [
+        for (text, expected) in [
             ("welcome", "welcome"),
             (" a ", " a "),
             ("", "(nothing)"),
@@ -106,13 +106,13 @@ mod tests {
             (" ", "\\u{20}"),
             ("\u{200b}\n", "\\u{200b}\\u{a}"),
         ] {
-            assert_eq!(name(text), told);
+            assert_eq!(name(text), expected);
         }
     }
 
     #[test]
     fn shares_are_rounded_and_never_to_nothing_or_all() {
-        for (part, whole, told) in [
+        for (part, whole, expected) in [
             (0, 0, "0 %"),
             (0, 6, "0 %"),
             (1, 6, "17 %"),
@@ -121,12 +121,12 @@ mod tests {
             (1, 1_000, "< 1 %"),
             (999, 1_000, "> 99 %"),
         ] {
-            assert_eq!(share(part, whole), told, "{part} of {whole}");
+            assert_eq!(share(part, whole), expected, "{part} of {whole}");
         }
     }
 
     #[test]
-    fn numbers_and_spans_are_told_as_people_write_them() {
+    fn numbers_and_spans_are_written_as_people_write_them() {
         assert_eq!(
             (count(1_234_567), count(999)),
             ("1,234,567".to_owned(), "999".to_owned())
@@ -135,7 +135,7 @@ mod tests {
             (capped(499_999, 500_000), capped(700_000, 500_000)),
             ("499,999".to_owned(), "500,000+".to_owned())
         );
-        for (spanned, told) in [
+        for (spanned, expected) in [
             (Span::ZERO, "0 ms"),
             (Span::micros(5), "< 1 ms"),
             (Span::millis(40), "40 ms"),
@@ -144,7 +144,7 @@ mod tests {
             (Span::minutes(180), "3 h"),
             (Span::hours(30), "1 d 6 h"),
         ] {
-            assert_eq!(span(spanned), told);
+            assert_eq!(span(spanned), expected);
         }
     }
 }

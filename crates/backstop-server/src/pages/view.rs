@@ -1,10 +1,10 @@
 //! One request for a page: who asks, how, and how it is answered.
 
 use super::failure::PageFailure;
-use super::frame::Frame;
-use super::note::Note;
-use super::posted::Posted;
-use super::section::Section;
+use super::flash::FlashMessage;
+use super::form::PostedForm;
+use super::frame::PageFrame;
+use super::section::PageSection;
 use crate::App;
 use crate::access::{Caller, Scope};
 use askama::Template;
@@ -13,10 +13,10 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, COOKIE, SET_COOKIE, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use backstop::audit::Audit;
-use backstop::operate::Changes;
+use backstop::audit::AuditLog;
+use backstop::operate::AuditedChanges;
 use backstop_core::Time;
-use backstop_core::port::{Answer, Store};
+use backstop_core::port::{Store, StoreResult};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -30,17 +30,17 @@ const THEME: &str = "backstop_theme";
 
 /// One request for a page. Every handler of a page takes it as its first argument.
 #[derive(Clone)]
-pub struct View {
+pub struct PageView {
     app: App,
     caller: Option<Caller>,
     query: Vec<(String, String)>,
     is_fragment: bool,
     has_session: bool,
     theme: Option<&'static str>,
-    note: Option<Note>,
+    note: Option<FlashMessage>,
 }
 
-impl View {
+impl PageView {
     /// What every route shares.
     pub fn app(&self) -> &App {
         &self.app
@@ -62,7 +62,7 @@ impl View {
     }
 
     /// What can be changed, in the caller's name and for the reason that a form gives.
-    pub fn changes(&self, posted: &Posted) -> Result<Changes, PageFailure> {
+    pub fn changes(&self, posted: &PostedForm) -> Result<AuditedChanges, PageFailure> {
         Ok(self
             .app
             .backstop()
@@ -71,7 +71,7 @@ impl View {
     }
 
     /// The audit, in the caller's name and for the reason that a form gives.
-    pub fn audit(&self, posted: &Posted) -> Result<Audit, PageFailure> {
+    pub fn audit(&self, posted: &PostedForm) -> Result<AuditLog, PageFailure> {
         Ok(self
             .app
             .backstop()
@@ -122,8 +122,8 @@ impl View {
     }
 
     /// What surrounds a page.
-    pub fn frame(&self, section: Section, title: impl Into<String>) -> Frame {
-        Frame {
+    pub fn frame(&self, section: PageSection, title: impl Into<String>) -> PageFrame {
+        PageFrame {
             title: title.into(),
             section,
             base: self.app.base().to_owned(),
@@ -160,13 +160,16 @@ impl View {
         if self.note.is_some() && !self.is_fragment {
             answer
                 .headers_mut()
-                .append(SET_COOKIE, Note::gone(self.app.base()));
+                .append(SET_COOKIE, FlashMessage::removal_cookie(self.app.base()));
         }
         Ok(answer)
     }
 
     /// The store's answer, or the page that says that it has none.
-    pub async fn ask<T>(&self, answer: impl Future<Output = Answer<T>>) -> Result<T, PageFailure> {
+    pub async fn ask<T>(
+        &self,
+        answer: impl Future<Output = StoreResult<T>>,
+    ) -> Result<T, PageFailure> {
         answer.await.map_err(|error| self.store_failed(error))
     }
 }
@@ -182,7 +185,7 @@ fn headers() -> [(axum::http::HeaderName, HeaderValue); 3] {
     ]
 }
 
-impl FromRequestParts<App> for View {
+impl FromRequestParts<App> for PageView {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
@@ -198,7 +201,8 @@ impl FromRequestParts<App> for View {
                 .iter()
                 .any(|name| cookie(&parts.headers, name).is_some()),
             theme: theme(cookie(&parts.headers, THEME).as_deref()),
-            note: cookie(&parts.headers, Note::COOKIE).and_then(|text| Note::read(&text)),
+            note: cookie(&parts.headers, FlashMessage::COOKIE)
+                .and_then(|text| FlashMessage::read(&text)),
         })
     }
 }

@@ -1,17 +1,19 @@
 //! Workers: who they are, what they do, and what they can be asked for.
 
-use super::link::{Link, anchor, part};
-use super::mark::When;
-use super::trail::{Pages, Trail};
-use super::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::components::RelativeTime;
+use super::link::{PageLink, anchor, part};
+use super::pagination::{PaginationLinks, PaginationState};
+use super::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::App;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
-use backstop::workers::{About, Health, LISTED, UNHEARD, WorkerInfo};
-use backstop_core::order::{Asked, Duty, Order, Ordered};
+use backstop::workers::{LISTED, NOT_LISTENING, WorkerDescription, WorkerHealth, WorkerInfo};
 use backstop_core::port::WorkerStatus;
+use backstop_core::worker_command::{
+    CommandOutcome, DesiredWorkerState, WorkerCommand, WorkerState,
+};
 use backstop_core::{QueueName, Time, WorkerName};
 
 /// Rows of a page.
@@ -31,17 +33,17 @@ pub(super) fn routes() -> Router<App> {
 
 #[derive(Template)]
 #[template(path = "workers.html")]
-struct Page {
-    frame: Frame,
-    rows: Vec<Row>,
-    pages: Pages,
+struct WorkerListPage {
+    frame: PageFrame,
+    rows: Vec<WorkerRow>,
+    pages: PaginationLinks,
     live: u64,
     silent: u64,
     resting: u64,
     running: u64,
 }
 
-struct Row {
+struct WorkerRow {
     anchor: String,
     name: String,
     /// As it is to be sent back.
@@ -50,63 +52,63 @@ struct Row {
     queues: Vec<(String, String)>,
     more_queues: usize,
     kinds: Vec<(String, String)>,
-    seen: When,
+    seen: RelativeTime,
     /// How long it runs, and since when exactly.
     started: Option<(String, String)>,
     places: String,
     running: u64,
     running_link: String,
     memory: String,
-    health: Health,
-    asked: Option<(String, When)>,
-    acts: Acts,
+    health: WorkerHealth,
+    command: Option<(String, RelativeTime)>,
+    acts: WorkerButtons,
 }
 
 /// Which buttons a row has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Acts {
+struct WorkerButtons {
     quiet: bool,
     resume: bool,
     stop: bool,
 }
 
-impl Acts {
-    fn of(worker: &WorkerInfo, health: Health) -> Self {
-        let is_asked = worker.asked.is_some();
-        let is_ending = worker.duty == Duty::Stopping;
+impl WorkerButtons {
+    fn of(worker: &WorkerInfo, health: WorkerHealth) -> Self {
+        let has_command = worker.active_command.is_some();
+        let is_ending = worker.state == WorkerState::Stopping;
         Self {
-            quiet: health.is_there() && !is_asked && !is_ending,
-            resume: is_asked && !is_ending && health.is_there(),
-            stop: health.is_there() && !matches!(health, Health::Stopping),
+            quiet: health.is_there() && !has_command && !is_ending,
+            resume: has_command && !is_ending && health.is_there(),
+            stop: health.is_there() && !matches!(health, WorkerHealth::Stopping),
         }
     }
 }
 
-const fn tone(health: Health) -> &'static str {
+const fn tone(health: WorkerHealth) -> &'static str {
     match health {
-        Health::Silent => "bad",
-        Health::Stopping | Health::Quiet => "warn",
-        Health::Live => "good",
-        Health::Stopped => "calm",
+        WorkerHealth::Silent => "bad",
+        WorkerHealth::Stopping | WorkerHealth::Quiet => "warn",
+        WorkerHealth::Live => "good",
+        WorkerHealth::Stopped => "calm",
     }
 }
 
-async fn list(view: View) -> Result<Response, PageFailure> {
+async fn list(view: PageView) -> Result<Response, PageFailure> {
     let mut workers = view.ask(view.app().backstop().workers(LISTED)).await?;
     let now = view.now();
     workers.retain(|worker| !worker.serves_nothing(now));
-    let count = |which: fn(Health) -> bool| {
+    let count = |which: fn(WorkerHealth) -> bool| {
         workers
             .iter()
             .filter(|worker| which(worker.health(now)))
             .count() as u64
     };
     let (live, silent) = (
-        count(|health| health == Health::Live),
-        count(|health| health == Health::Silent),
+        count(|health| health == WorkerHealth::Live),
+        count(|health| health == WorkerHealth::Silent),
     );
-    let resting = count(Health::takes_nothing);
-    let mut sorted: Vec<(Health, &WorkerInfo)> = workers
+    let resting = count(WorkerHealth::takes_nothing);
+    let mut sorted: Vec<(WorkerHealth, &WorkerInfo)> = workers
         .iter()
         .map(|worker| (worker.health(now), worker))
         .collect();
@@ -118,14 +120,14 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         .unwrap_or(0_usize);
     let end = begin.saturating_add(ROWS_MAX);
     let next = (sorted.len() > end).then(|| end.to_string());
-    let pages = Trail::of(&view, "after").pages(&Link::to(view.at("/workers")), next);
+    let pages = PaginationState::of(&view, "after").pages(&PageLink::to(view.at("/workers")), next);
     let shown = sorted.into_iter().skip(begin).take(ROWS_MAX);
     let rows = shown
-        .map(|(health, worker)| Row::of(&view, worker, health, now))
+        .map(|(health, worker)| WorkerRow::of(&view, worker, health, now))
         .collect();
     let running = workers.iter().map(|worker| worker.status.running).sum();
-    let frame = view.frame(Section::Workers, "Workers").live();
-    view.show(&Page {
+    let frame = view.frame(PageSection::Workers, "Workers").live();
+    view.show(&WorkerListPage {
         frame,
         rows,
         pages,
@@ -136,8 +138,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     })
 }
 
-impl Row {
-    fn of(view: &View, worker: &WorkerInfo, health: Health, now: Time) -> Self {
+impl WorkerRow {
+    fn of(view: &PageView, worker: &WorkerInfo, health: WorkerHealth, now: Time) -> Self {
         let (status, about) = (&worker.status, &worker.about);
         // What has stopped runs for no time, and in no place.
         let since = about.since.filter(|_| health.is_there());
@@ -163,7 +165,7 @@ impl Row {
                 .take(QUEUES_MAX)
                 .map(|(queue, kinds)| (queue.to_string(), named(kinds)))
                 .collect(),
-            seen: When::new(status.seen_at, now),
+            seen: RelativeTime::new(status.seen_at, now),
             started: since.map(|since| (text::span(now.since(since)), text::second(since))),
             places: places.map_or_else(String::new, |places| {
                 format!(
@@ -176,11 +178,11 @@ impl Row {
             running_link: running_link(view, status),
             memory: about.memory.map(text::bytes).unwrap_or_default(),
             health,
-            asked: worker
-                .asked
+            command: worker
+                .active_command
                 .as_ref()
-                .map(|order| (asked_by(order), When::new(order.at, now))),
-            acts: Acts::of(worker, health),
+                .map(|order| (describe_command(order), RelativeTime::new(order.at, now))),
+            acts: WorkerButtons::of(worker, health),
         }
     }
 
@@ -189,16 +191,16 @@ impl Row {
     }
 }
 
-fn asked_by(order: &backstop_core::order::Standing) -> String {
+fn describe_command(order: &backstop_core::worker_command::ActiveCommand) -> String {
     let what = match order.asked {
-        Asked::Quiet => "be quiet",
-        Asked::Stop => "stop",
+        DesiredWorkerState::Quiet => "be quiet",
+        DesiredWorkerState::Stop => "stop",
     };
     format!("asked to {what} by {}", text::name(&order.by))
 }
 
 /// Host, process and version, as far as they are told.
-fn process(about: &About) -> String {
+fn process(about: &WorkerDescription) -> String {
     let parts = [
         about.host.as_deref().map(text::name),
         about.pid.map(|pid| format!("pid {pid}")),
@@ -226,69 +228,73 @@ fn named(kinds: &std::collections::BTreeSet<backstop_core::Kind>) -> String {
 }
 
 /// The jobs in hand.
-fn running_link(view: &View, status: &WorkerStatus) -> String {
-    Link::to(view.at("/jobs"))
+fn running_link(view: &PageView, status: &WorkerStatus) -> String {
+    PageLink::to(view.at("/jobs"))
         .with("state", "running")
         .with("worker", status.name.as_str())
         .to_string()
 }
 
-async fn quiet(view: View, posted: Posted) -> Result<Response, PageFailure> {
+async fn quiet(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
     order(
         &view,
         &posted,
-        Order::Quiet,
+        WorkerCommand::Quiet,
         "takes no new jobs within seconds; what it runs may end.",
     )
     .await
 }
 
-async fn resume(view: View, posted: Posted) -> Result<Response, PageFailure> {
+async fn resume(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
     order(
         &view,
         &posted,
-        Order::Resume,
+        WorkerCommand::Resume,
         "goes on within seconds, unless it has begun to stop.",
     )
     .await
 }
 
-async fn stop(view: View, posted: Posted) -> Result<Response, PageFailure> {
+async fn stop(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
     order(
         &view,
         &posted,
-        Order::Stop,
+        WorkerCommand::Stop,
         "ends what it runs, within its grace, and then itself.",
     )
     .await
 }
 
 async fn order(
-    view: &View,
-    posted: &Posted,
-    order: Order,
+    view: &PageView,
+    posted: &PostedForm,
+    order: WorkerCommand,
     then: &str,
 ) -> Result<Response, PageFailure> {
     let name = posted
         .get_exact("name")
         .ok_or_else(|| view.bad("Which worker?"))?;
     let worker = WorkerName::new(name);
-    let given = view
-        .ask(view.changes(posted)?.order(&worker, order))
+    let reply = view
+        .ask(view.changes(posted)?.command_worker(&worker, order))
         .await?;
-    let then = match given {
-        Some(given) if !given.listens => &format!("{then} Unless it does not hear: {UNHEARD}."),
+    let then = match reply {
+        Some(reply) if !reply.listens => {
+            &format!("{then} Unless it does not hear: {NOT_LISTENING}.")
+        }
         _ => then,
     };
-    let note = match given.map(|given| given.ordered) {
-        Some(Ordered::Given) => Note::done(format!("{worker} {then}")),
-        Some(Ordered::Same) => Note::done(format!("Nothing changed: {worker} {then}")),
-        Some(Ordered::TooLate) => Note::refused(format!(
+    let note = match reply.map(|reply| reply.outcome) {
+        Some(CommandOutcome::Given) => FlashMessage::done(format!("{worker} {then}")),
+        Some(CommandOutcome::Same) => {
+            FlashMessage::done(format!("Nothing changed: {worker} {then}"))
+        }
+        Some(CommandOutcome::TooLate) => FlashMessage::refused(format!(
             "{worker} has begun to stop and does not go back to work. Start another one."
         )),
-        None => Note::refused(format!(
+        None => FlashMessage::refused(format!(
             "There is no worker {worker} to be asked: it has not been heard of lately."
         )),
     };
-    Ok(note.on(view.app().base(), &view.at("/workers")))
+    Ok(note.redirect(view.app().base(), &view.at("/workers")))
 }

@@ -1,9 +1,9 @@
 //! One connection from its first byte to its last.
 
-use super::patience::Patience;
-use super::pulse::Pulse;
+use super::idle_timeout::IdleTimeout;
 use super::tls::H2;
-use crate::access::{Peer, Welcome};
+use super::write_timeout::WriteTimeout;
+use crate::access::{AdmissionFlag, ConnectionPeer};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -36,37 +36,37 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Serves one connection until it ends, or, once the server closes, until its requests have been
 /// answered.
-pub(super) async fn attend(
+pub(super) async fn serve_connection(
     stream: TcpStream,
     from: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     router: Router,
     closing: CancellationToken,
-    welcome: Welcome,
+    admission: AdmissionFlag,
 ) {
     // A small answer must not wait for company.
     let _ = stream.set_nodelay(true);
-    let peer = Peer {
+    let peer = ConnectionPeer {
         address: from.ip().to_canonical(),
         is_encrypted: acceptor.is_some(),
     };
-    let service = service(peer, welcome, router);
+    let service = build_service(peer, admission, router);
     let Some(acceptor) = acceptor else {
-        return http_1(stream, service, closing).await;
+        return serve_http1(stream, service, closing).await;
     };
     match timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(H2) => {
-            http_2(stream, service, closing).await;
+            serve_http2(stream, service, closing).await;
         }
-        Ok(Ok(stream)) => http_1(stream, service, closing).await,
+        Ok(Ok(stream)) => serve_http1(stream, service, closing).await,
         Ok(Err(error)) => tracing::debug!(%error, %from, "no handshake"),
         Err(_) => tracing::debug!(%from, "a handshake took too long"),
     }
 }
 
-async fn http_1(
+async fn serve_http1(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    service: TowerToHyperService<impl Answering>,
+    service: TowerToHyperService<impl HttpService>,
     closing: CancellationToken,
 ) {
     let connection = http1::Builder::new()
@@ -74,7 +74,7 @@ async fn http_1(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_header_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(Patience::with(stream)), service);
+        .serve_connection(TokioIo::new(WriteTimeout::with(stream)), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -83,22 +83,26 @@ async fn http_1(
             connection.await
         }
     };
-    told(ended);
+    log_end(ended);
 }
 
-async fn http_2(
+async fn serve_http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    inner: TowerToHyperService<impl Answering>,
+    inner: TowerToHyperService<impl HttpService>,
     closing: CancellationToken,
 ) {
-    let pulse = Pulse::new();
-    let answering = pulse.clone();
+    let idle_timeout = IdleTimeout::new();
+    let answering = idle_timeout.clone();
     let beating = service_fn(move |request: hyper::Request<Incoming>| {
-        let (running, pulse, answer) = (answering.begin(), answering.clone(), inner.call(request));
+        let (running, pulse, answer) = (
+            answering.begin_request(),
+            answering.clone(),
+            inner.call(request),
+        );
         async move {
             let answer = answer
                 .await
-                .map(|answer| answer.map(|body| pulse.heard(body)));
+                .map(|answer| answer.map(|body| pulse.watch_body(body)));
             drop(running);
             answer
         }
@@ -109,7 +113,7 @@ async fn http_2(
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(Patience::with(stream)), beating);
+        .serve_connection(TokioIo::new(WriteTimeout::with(stream)), beating);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -117,22 +121,22 @@ async fn http_2(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = pulse.stopped() => {
+        () = idle_timeout.wait_until_idle() => {
             connection.as_mut().graceful_shutdown();
             // Whoever does not take what is left for it is not waited for.
             timeout(HEAD_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };
-    told(ended);
+    log_end(ended);
 }
 
-type Routed = axum::response::Response;
+type RouterResponse = axum::response::Response;
 
 /// What answers the requests of a connection.
-trait Answering:
+trait HttpService:
     tower::Service<
         hyper::Request<Incoming>,
-        Response = Routed,
+        Response = RouterResponse,
         Error = std::convert::Infallible,
         Future: Send + 'static,
     > + Clone
@@ -141,10 +145,10 @@ trait Answering:
 {
 }
 
-impl<S> Answering for S where
+impl<S> HttpService for S where
     S: tower::Service<
             hyper::Request<Incoming>,
-            Response = Routed,
+            Response = RouterResponse,
             Error = std::convert::Infallible,
             Future: Send + 'static,
         > + Clone
@@ -153,18 +157,22 @@ impl<S> Answering for S where
 {
 }
 
-fn service(peer: Peer, welcome: Welcome, router: Router) -> TowerToHyperService<impl Answering> {
+fn build_service(
+    peer: ConnectionPeer,
+    admission: AdmissionFlag,
+    router: Router,
+) -> TowerToHyperService<impl HttpService> {
     TowerToHyperService::new(router.map_request(
         move |request: hyper::Request<Incoming>| -> Request {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer);
-            request.extensions_mut().insert(welcome.clone());
+            request.extensions_mut().insert(admission.clone());
             request
         },
     ))
 }
 
-fn told(ended: Result<(), hyper::Error>) {
+fn log_end(ended: Result<(), hyper::Error>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }

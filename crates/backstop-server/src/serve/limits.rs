@@ -1,7 +1,7 @@
 //! How long and how large requests may be.
 
 use crate::App;
-use crate::access::{Audience, Refusal, inner_path};
+use crate::access::{RequestAudience, RequestRefusal, inner_path};
 use crate::api::WAIT_MAX;
 use axum::body::{Body, HttpBody};
 use axum::extract::rejection::RawPathParamsRejection;
@@ -26,7 +26,7 @@ const BATCH_ENVELOPE_BYTES: usize = 2 << 20;
 const BATCHES: [&str; 4] = ["/v1/jobs/batch", "/v1/settle", "/v1/beat", "/records"];
 
 /// Answers a request within its limits.
-pub(super) async fn bounded(
+pub(super) async fn enforce_limits(
     State(app): State<App>,
     parts: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
@@ -39,28 +39,28 @@ pub(super) async fn bounded(
     let route = &inner_path(&app, route).to_owned();
     // Here for all routes: each by itself would have to say it in the words of its reader.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) = parts {
-        return Refusal::Unreadable.at(route, app.base());
+        return RequestRefusal::Unreadable.answer_at(route, app.base());
     }
     let (body_max, within) = (body_max(route), time_limit(&app, route));
     if request.body().size_hint().lower() > body_max as u64 {
-        return Refusal::BodyTooLong(body_max).at(route, app.base());
+        return RequestRefusal::BodyTooLong(body_max).answer_at(route, app.base());
     }
     let request = request.map(|body| Body::new(Limited::new(body, body_max)));
     match tokio::time::timeout(within, next.run(request)).await {
-        Ok(response) => ended_when_closing(&app, response),
-        Err(_) => Refusal::TooSlow(within).at(route, app.base()),
+        Ok(response) => end_when_closing(&app, response),
+        Err(_) => RequestRefusal::TooSlow(within).answer_at(route, app.base()),
     }
 }
 
 /// Bytes the body of a request may have.
 fn body_max(route: &str) -> usize {
-    match Audience::of(route) {
-        Audience::Person if route == "/login" => LOGIN_BYTES_MAX,
-        Audience::Person => FORM_BYTES_MAX,
-        Audience::Program if BATCHES.iter().any(|batch| route.ends_with(batch)) => {
+    match RequestAudience::of(route) {
+        RequestAudience::Person if route == "/login" => LOGIN_BYTES_MAX,
+        RequestAudience::Person => FORM_BYTES_MAX,
+        RequestAudience::Program if BATCHES.iter().any(|batch| route.ends_with(batch)) => {
             ENQUEUE_BYTES_MAX + BATCH_ENVELOPE_BYTES
         }
-        Audience::Program => PAYLOAD_BYTES_MAX + ENVELOPE_BYTES,
+        RequestAudience::Program => PAYLOAD_BYTES_MAX + ENVELOPE_BYTES,
     }
 }
 
@@ -76,7 +76,7 @@ fn time_limit(app: &App, route: &str) -> Duration {
 
 /// An event stream has no end of its own; it ends when the server does, and browsers come back to
 /// whoever serves next.
-fn ended_when_closing(app: &App, response: Response) -> Response {
+fn end_when_closing(app: &App, response: Response) -> Response {
     let is_stream = response
         .headers()
         .get(CONTENT_TYPE)

@@ -4,7 +4,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::response::Parts;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
-use backstop::config::{Overrides, resolve};
+use backstop::config::{ConfigOverrides, resolve};
 use tower::ServiceExt;
 
 async fn panics() -> &'static str {
@@ -13,10 +13,10 @@ async fn panics() -> &'static str {
 
 /// Asks a server under this path, one of whose routes panics.
 async fn asked(base: &str, route: &str) -> (Parts, String) {
-    let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+    let config = resolve(None, ConfigOverrides::default(), ConfigOverrides::default()).unwrap();
     let app = App::new(backstop::testing::start().backstop, config, base);
     let address = format!("{base}{route}");
-    let router = fortified(Router::new().route(&address, get(panics)), &app).with_state(app);
+    let router = with_middleware(Router::new().route(&address, get(panics)), &app).with_state(app);
     let (head, body) = router
         .oneshot(
             Request::get(&address)

@@ -1,6 +1,6 @@
 //! Certificates, which can be exchanged while the server runs.
 
-use backstop::config::{TlsFiles, Transport};
+use backstop::config::{ServerTransport, TlsFiles};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,24 +12,26 @@ use tokio_rustls::TlsAcceptor;
 pub(super) const H2: &[u8] = b"h2";
 
 /// The certificate as it stands.
-pub(super) struct Keys(RwLock<Arc<ServerConfig>>);
+pub(super) struct TlsCertificate(RwLock<Arc<ServerConfig>>);
 
 /// Why a certificate cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {problem}")]
-pub struct BadCertificate {
+pub struct InvalidCertificate {
     file: String,
     problem: String,
 }
 
-impl Keys {
+impl TlsCertificate {
     /// As the files of a configuration say, if it has any.
     pub(super) fn of(
         server: &backstop::config::ServerConfig,
-    ) -> Result<Option<Self>, BadCertificate> {
+    ) -> Result<Option<Self>, InvalidCertificate> {
         match &server.transport {
-            Transport::Tls(files) => Ok(Some(Self(RwLock::new(Arc::new(config(files)?))))),
-            Transport::Plain | Transport::BehindProxy => Ok(None),
+            ServerTransport::Tls(files) => {
+                Ok(Some(Self(RwLock::new(Arc::new(read_config(files)?)))))
+            }
+            ServerTransport::Plain | ServerTransport::BehindProxy => Ok(None),
         }
     }
 
@@ -46,29 +48,32 @@ impl Keys {
 }
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1.
-fn config(files: &TlsFiles) -> Result<ServerConfig, BadCertificate> {
-    let wrong = |file: &Path, problem: &dyn std::fmt::Display| BadCertificate {
+fn read_config(files: &TlsFiles) -> Result<ServerConfig, InvalidCertificate> {
+    let invalid_certificate = |file: &Path, problem: &dyn std::fmt::Display| InvalidCertificate {
         file: file.display().to_string(),
         problem: problem.to_string(),
     };
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(&files.cert).and_then(Iterator::collect);
-    let certificates = certificates.map_err(|error| wrong(&files.cert, &error))?;
+    let certificates = certificates.map_err(|error| invalid_certificate(&files.cert, &error))?;
     if certificates.is_empty() {
-        return Err(wrong(&files.cert, &"there is no certificate in it"));
+        return Err(invalid_certificate(
+            &files.cert,
+            &"there is no certificate in it",
+        ));
     }
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| invalid_certificate(&files.key, &error))?;
     // Named, because a process may link several providers, and then has none by default.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder
-        .map_err(|error| wrong(&files.key, &error))?
+        .map_err(|error| invalid_certificate(&files.key, &error))?
         .with_no_client_auth();
     let mut config = builder
         .with_single_cert(certificates, key)
-        .map_err(|error| wrong(&files.key, &error))?;
+        .map_err(|error| invalid_certificate(&files.key, &error))?;
     config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

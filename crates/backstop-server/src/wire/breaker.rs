@@ -1,8 +1,8 @@
 //! Breakers and gates.
 
 use backstop::Time;
-use backstop::breakers::{GuardName, GuardStatus};
-use backstop::core::breaker::Event;
+use backstop::breakers::{BreakerInfo, BreakerName};
+use backstop::core::breaker::PhaseChange;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ pub struct BreakerShape<'a> {
     /// Deaths a gate counts at the moment.
     deaths: Option<u64>,
     /// Its latest changes of state, the newest last.
-    events: Vec<EventShape<'a>>,
+    events: Vec<BreakerEventShape<'a>>,
     /// Failures in a row.
     failure_count: u32,
     /// The kind it stands before; null for a whole queue.
@@ -58,7 +58,7 @@ pub struct BreakerShape<'a> {
 
 impl<'a> BreakerShape<'a> {
     /// The shape of a breaker or a gate.
-    pub fn new(guard: &'a GuardStatus) -> Self {
+    pub fn new(guard: &'a BreakerInfo) -> Self {
         let status = &guard.status;
         let value = |value: serde_json::Result<Value>| value.unwrap_or_default();
         Self {
@@ -67,7 +67,7 @@ impl<'a> BreakerShape<'a> {
             events: status
                 .events
                 .iter()
-                .map(|event| EventShape::new(&guard.name, event))
+                .map(|event| BreakerEventShape::new(&guard.name, event))
                 .collect(),
             failure_count: status.failure_count,
             kind: guard.name.kind().map(backstop::Kind::as_str),
@@ -81,7 +81,7 @@ impl<'a> BreakerShape<'a> {
             state: guard.word(),
             success_count: status.success_count,
             total_calls: status.total_calls,
-            what: what(&guard.name),
+            what: breaker_or_gate(&guard.name),
         }
     }
 }
@@ -89,7 +89,7 @@ impl<'a> BreakerShape<'a> {
 /// A change of state.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = BreakerEvent)]
-pub struct EventShape<'a> {
+pub struct BreakerEventShape<'a> {
     #[schema(value_type = String, format = DateTime)]
     at: Time,
     from: &'static str,
@@ -98,8 +98,8 @@ pub struct EventShape<'a> {
     why: &'a str,
 }
 
-impl<'a> EventShape<'a> {
-    fn new(name: &GuardName, event: &'a Event) -> Self {
+impl<'a> BreakerEventShape<'a> {
+    fn new(name: &BreakerName, event: &'a PhaseChange) -> Self {
         Self {
             at: event.at,
             from: name.word(event.from),
@@ -110,17 +110,17 @@ impl<'a> EventShape<'a> {
 }
 
 /// Whether a name is a breaker's or a gate's.
-pub const fn what(name: &GuardName) -> &'static str {
+pub const fn breaker_or_gate(name: &BreakerName) -> &'static str {
     match name {
-        GuardName::Breaker(_) => "breaker",
-        GuardName::Gate(..) => "gate",
+        BreakerName::Breaker(_) => "breaker",
+        BreakerName::Gate(..) => "gate",
     }
 }
 
 /// What was done to a breaker or a gate.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = BreakerDone)]
-pub struct DoneShape<'a> {
+pub struct BreakerDoneShape<'a> {
     /// What was done.
     pub done: &'a str,
     /// QUEUE, or QUEUE/KIND.

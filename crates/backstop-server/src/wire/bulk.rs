@@ -1,7 +1,7 @@
 //! Bulk actions.
 
-use super::job::RefusedShape;
-use crate::bulk::{Counted, Deed, Report, Standing, Which};
+use super::job::RefusedJobShape;
+use crate::bulk::{BulkAction, BulkReport, BulkSelection, BulkStatus, JobCount};
 use backstop::Time;
 use backstop::core::redact::Redaction;
 use serde::Serialize;
@@ -11,15 +11,15 @@ use utoipa::ToSchema;
 /// The bulk actions that are known: those under way, and the last fifty that have ended.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = BulkRuns)]
-pub struct RunsShape<'a> {
+pub struct BulkRunsShape<'a> {
     /// The newest first.
-    pub runs: Vec<RunShape<'a>>,
+    pub runs: Vec<BulkRunShape<'a>>,
 }
 
 /// How many jobs a bulk action would be about.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = BulkPreview)]
-pub struct PreviewShape {
+pub struct BulkPreviewShape {
     /// So many; if that is not exact, at least so many.
     count: u64,
     /// Whether these are all: what is counted job by job is counted up to 10,000, and for a moment.
@@ -29,7 +29,7 @@ pub struct PreviewShape {
 /// A bulk action as it stands.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = BulkRun)]
-pub struct RunShape<'a> {
+pub struct BulkRunShape<'a> {
     /// Names it.
     id: &'a str,
     /// What is done: retry, cancel, delete or move.
@@ -51,7 +51,7 @@ pub struct RunShape<'a> {
     /// How many were left alone.
     refused: u64,
     /// The first of them, and why.
-    refusals: Vec<RefusedShape>,
+    refusals: Vec<RefusedJobShape>,
     /// Why it ended early, if it did.
     error: Option<&'a str>,
     /// Who started it, or let it go on last.
@@ -59,7 +59,8 @@ pub struct RunShape<'a> {
     /// Why, if anybody said so.
     reason: Option<&'a str>,
     /// Whether it was asked to stop.
-    stop_asked: bool,
+    #[serde(rename = "stop_asked")]
+    stop_requested: bool,
     /// When it began.
     #[schema(value_type = String, format = DateTime)]
     started_at: Time,
@@ -71,12 +72,12 @@ pub struct RunShape<'a> {
     ended_at: Option<Time>,
 }
 
-impl PreviewShape {
+impl BulkPreviewShape {
     /// The shape of a count.
-    pub const fn new(counted: Counted) -> Self {
+    pub const fn new(counted: JobCount) -> Self {
         match counted {
-            Counted::Exactly(count) => Self { count, exact: true },
-            Counted::AtLeast(count) | Counted::AtMost(count) => Self {
+            JobCount::Exactly(count) => Self { count, exact: true },
+            JobCount::AtLeast(count) | JobCount::AtMost(count) => Self {
                 count,
                 exact: false,
             },
@@ -84,34 +85,34 @@ impl PreviewShape {
     }
 }
 
-impl<'a> RunShape<'a> {
+impl<'a> BulkRunShape<'a> {
     /// The shape of a run, seen at `now`.
-    pub fn new(report: &'a Report, redaction: &Redaction, now: Time) -> Self {
-        let refusal = |(id, why): &(backstop::JobId, String)| RefusedShape {
+    pub fn new(report: &'a BulkReport, redaction: &Redaction, now: Time) -> Self {
+        let refusal = |(id, why): &(backstop::JobId, String)| RefusedJobShape {
             id: *id,
             why: why.clone(),
         };
         Self {
             id: &report.id,
             action: match report.target.deed {
-                Deed::Retry => "retry",
-                Deed::Cancel => "cancel",
-                Deed::Delete => "delete",
-                Deed::Move => "move",
+                BulkAction::Retry => "retry",
+                BulkAction::Cancel => "cancel",
+                BulkAction::Delete => "delete",
+                BulkAction::Move => "move",
             },
-            of: if matches!(report.target.which, Which::Letters(_)) {
+            of: if matches!(report.target.which, BulkSelection::Letters(_)) {
                 "dead"
             } else {
                 "jobs"
             },
             to: report.target.to.as_ref().map(backstop::QueueName::as_str),
-            selection: report.target.selection(redaction),
-            state: match report.standing(now) {
-                Standing::Running => "running",
-                Standing::Silent => "silent",
-                Standing::Done => "done",
-                Standing::Stopped => "stopped",
-                Standing::Failed => "failed",
+            selection: report.target.audit_selection(redaction),
+            state: match report.status(now) {
+                BulkStatus::Running => "running",
+                BulkStatus::Silent => "silent",
+                BulkStatus::Done => "done",
+                BulkStatus::Stopped => "stopped",
+                BulkStatus::Failed => "failed",
             },
             count: report.count,
             expected: report.expected,
@@ -120,7 +121,7 @@ impl<'a> RunShape<'a> {
             error: report.error.as_deref(),
             who: &report.who,
             reason: report.reason.as_deref(),
-            stop_asked: report.is_stop_asked,
+            stop_requested: report.is_stop_requested,
             started_at: report.started_at,
             seen_at: report.seen_at,
             ended_at: report.ended_at,

@@ -1,9 +1,9 @@
 //! Dead letters, and what was done to them. A dead letter itself is written as the library has it.
 
-use super::job::{DamagedShape, RefusedShape};
-use super::letter::{GroupShape, LetterShape, RedriveShape};
+use super::job::{DamagedJobShape, RefusedJobShape};
+use super::letter::{DeadGroupShape, DeadLetterShape, RedriveShape};
 use backstop::dead::redrive::RedriveReport;
-use backstop::dead::{Changed, DeadGroup, DeadLetter, DeadPage};
+use backstop::dead::{DeadChangeResult, DeadGroup, DeadLetter, DeadPage};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,11 +12,11 @@ use utoipa::ToSchema;
 #[schema(as = DeadLetters)]
 pub struct DeadListShape<'a> {
     /// The letters, the newest death first.
-    #[schema(value_type = Vec<LetterShape>)]
+    #[schema(value_type = Vec<DeadLetterShape>)]
     dead: &'a [DeadLetter],
     /// Those among them that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<DamagedShape>,
+    damaged: Vec<DamagedJobShape>,
     /// Where the next page starts; the list ends where there is none.
     next: Option<&'a str>,
 }
@@ -24,7 +24,7 @@ pub struct DeadListShape<'a> {
 impl<'a> DeadListShape<'a> {
     /// The shape of a page.
     pub fn new(page: &'a DeadPage) -> Self {
-        let damaged = page.damaged.iter().map(DamagedShape::new).collect();
+        let damaged = page.damaged.iter().map(DamagedJobShape::new).collect();
         Self {
             dead: &page.letters,
             damaged,
@@ -46,13 +46,13 @@ pub struct DeadStatsShape {
 /// Dead letters by what they died of, the largest group first.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = DeadGroups)]
-pub struct GroupsShape<'a> {
+pub struct DeadGroupsShape<'a> {
     /// The groups.
-    #[schema(value_type = Vec<GroupShape>)]
+    #[schema(value_type = Vec<DeadGroupShape>)]
     groups: &'a [DeadGroup],
 }
 
-impl<'a> GroupsShape<'a> {
+impl<'a> DeadGroupsShape<'a> {
     /// The shape of groups.
     pub const fn new(groups: &'a [DeadGroup]) -> Self {
         Self { groups }
@@ -72,29 +72,29 @@ pub struct RedrivesShape<'a> {
 /// What a change of dead letters did.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = DeadChanged)]
-pub struct ChangedShape {
+pub struct DeadChangedShape {
     /// To how many letters it was done.
     count: u64,
     /// To which not, and why; where letters were not named one by one, the first thousand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    refused: Vec<RefusedShape>,
+    refused: Vec<RefusedJobShape>,
     /// To how many more not.
     #[serde(skip_serializing_if = "Option::is_none")]
     more_refused: Option<u64>,
     /// Those that cannot be read; they stay, and can be deleted by id.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<DamagedShape>,
+    damaged: Vec<DamagedJobShape>,
 }
 
-impl ChangedShape {
+impl DeadChangedShape {
     /// The shape of a change.
-    pub fn new(changed: &Changed) -> Self {
+    pub fn new(changed: &DeadChangeResult) -> Self {
         let refused = changed
             .refused
             .iter()
-            .map(|(id, refusal)| RefusedShape::new(*id, *refusal))
+            .map(|(id, refusal)| RefusedJobShape::new(*id, *refusal))
             .collect();
-        let damaged = changed.damaged.iter().map(DamagedShape::new).collect();
+        let damaged = changed.damaged.iter().map(DamagedJobShape::new).collect();
         Self {
             count: changed.count,
             refused,

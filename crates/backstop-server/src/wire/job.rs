@@ -1,16 +1,16 @@
 //! Jobs, and what was done to them.
 
 use super::PayloadShape;
-use super::letter::FailureShape;
-use backstop::core::amend::Refusal;
-use backstop::core::failure::Failure;
-use backstop::core::port::Damaged;
+use super::letter::JobFailureShape;
+use backstop::core::amend::AmendRefusal;
+use backstop::core::failure::FailureRecord;
+use backstop::core::port::DamagedJob;
 use backstop::core::redact::Redaction;
 use backstop::core::unique::UniqueKey;
-use backstop::core::verdict::Reason;
+use backstop::core::verdict::EndReason;
 use backstop::core::{Job, Priority};
 use backstop::operate::ChangedJobs;
-use backstop::{JobId, QueueName, State, Time};
+use backstop::{JobId, JobState, QueueName, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -28,7 +28,7 @@ pub struct JobShape<'a> {
     kind: &'a str,
     /// scheduled, ready, running, retrying, done, dead or cancelled.
     #[schema(value_type = String)]
-    state: State,
+    state: JobState,
     /// What the handler gets; secrets are hidden unless the caller may see them.
     #[schema(value_type = Value)]
     payload: Box<RawValue>,
@@ -50,8 +50,8 @@ pub struct JobShape<'a> {
     /// The key it holds or held.
     unique_key: Option<&'a str>,
     /// What went wrong so far, the latest last.
-    #[schema(value_type = Vec<FailureShape>)]
-    errors: Vec<Failure>,
+    #[schema(value_type = Vec<JobFailureShape>)]
+    errors: Vec<FailureRecord>,
     /// critical, high, normal or low.
     #[schema(value_type = String)]
     priority: Priority,
@@ -90,7 +90,7 @@ impl<'a> JobShape<'a> {
     }
 
     /// What went wrong, for whoever leaves some of it out.
-    pub fn errors_mut(&mut self) -> &mut [Failure] {
+    pub fn errors_mut(&mut self) -> &mut [FailureRecord] {
         &mut self.errors
     }
 
@@ -122,7 +122,7 @@ impl<'a> JobShape<'a> {
                 .collect(),
             priority: job.priority,
             finished_at: job.finished_at,
-            reason: job.reason.map(Reason::as_str),
+            reason: job.reason.map(EndReason::as_str),
             requeues: job.requeues,
             worker: job
                 .held_by
@@ -142,7 +142,7 @@ pub struct JobsShape<'a> {
     pub jobs: Vec<JobShape<'a>>,
     /// Those among them that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub damaged: Vec<DamagedShape>,
+    pub damaged: Vec<DamagedJobShape>,
     /// Where the next page starts; the list ends where there is none.
     pub next: Option<&'a str>,
 }
@@ -150,19 +150,19 @@ pub struct JobsShape<'a> {
 /// What was done to jobs.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Amended)]
-pub struct AmendedShape {
+pub struct AmendedJobsShape {
     /// To how many jobs.
     pub count: u64,
     /// To which not, and why.
-    pub refused: Vec<RefusedShape>,
+    pub refused: Vec<RefusedJobShape>,
 }
 
-impl From<ChangedJobs> for AmendedShape {
+impl From<ChangedJobs> for AmendedJobsShape {
     fn from(changed: ChangedJobs) -> Self {
         let refused = changed
             .refused
             .into_iter()
-            .map(|(id, why)| RefusedShape::new(id, why))
+            .map(|(id, why)| RefusedJobShape::new(id, why))
             .collect();
         Self {
             count: changed.count,
@@ -174,7 +174,7 @@ impl From<ChangedJobs> for AmendedShape {
 /// A job that something was not done to.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Refused)]
-pub struct RefusedShape {
+pub struct RefusedJobShape {
     /// Which.
     #[schema(value_type = String)]
     pub id: JobId,
@@ -182,9 +182,9 @@ pub struct RefusedShape {
     pub why: String,
 }
 
-impl RefusedShape {
+impl RefusedJobShape {
     /// The shape of a refusal.
-    pub fn new(id: JobId, refusal: Refusal) -> Self {
+    pub fn new(id: JobId, refusal: AmendRefusal) -> Self {
         Self {
             id,
             why: refusal.to_string(),
@@ -195,7 +195,7 @@ impl RefusedShape {
 /// A job that is there and cannot be read.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Damaged)]
-pub struct DamagedShape {
+pub struct DamagedJobShape {
     /// Its id, if that much is known.
     #[schema(value_type = Option<String>)]
     id: Option<JobId>,
@@ -206,9 +206,9 @@ pub struct DamagedShape {
     why: String,
 }
 
-impl DamagedShape {
+impl DamagedJobShape {
     /// The shape of what is left of a job.
-    pub fn new(damaged: &Damaged) -> Self {
+    pub fn new(damaged: &DamagedJob) -> Self {
         Self {
             id: damaged.id,
             queue: damaged.queue.clone(),

@@ -1,7 +1,7 @@
 //! Kinds, and how long their runs took.
 
-use crate::history::{PERCENTS, Window};
-use backstop::core::spread::{Histogram, Spread, upper};
+use crate::history::{PERCENTS, TimeWindow};
+use backstop::core::histogram::{Histogram, RunHistograms, upper};
 use backstop::{Kind, QueueName};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -33,7 +33,7 @@ pub struct KindShape<'a> {
     /// From when jobs were to run to the start of their runs.
     wait_ms: PercentilesShape,
     /// Runs by how long they took; buckets without any are left out.
-    buckets: Vec<BucketShape>,
+    buckets: Vec<RunBucketShape>,
 }
 
 /// Percentiles in milliseconds, each to within its bucket; null of none.
@@ -48,7 +48,7 @@ struct PercentilesShape {
 /// Runs that took about as long.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = RunBucket)]
-struct BucketShape {
+struct RunBucketShape {
     /// The longest of them, in milliseconds; null for the last bucket, which has no end.
     le_ms: Option<f64>,
     /// How many.
@@ -58,7 +58,7 @@ struct BucketShape {
 impl PercentilesShape {
     fn new(histogram: &Histogram) -> Self {
         let [p50, p95, p99] = PERCENTS.map(|percent| {
-            crate::history::seconds(histogram, percent).map(|seconds| seconds * 1_000.0)
+            crate::history::percentile_seconds(histogram, percent).map(|seconds| seconds * 1_000.0)
         });
         Self { p50, p95, p99 }
     }
@@ -66,15 +66,18 @@ impl PercentilesShape {
 
 impl<'a> KindsShape<'a> {
     /// The shape of what a window shows.
-    pub fn new(window: Window, kinds: impl Iterator<Item = &'a (QueueName, Kind, Spread)>) -> Self {
-        let shape = |(queue, kind, spread): &'a (QueueName, Kind, Spread)| {
+    pub fn new(
+        window: TimeWindow,
+        kinds: impl Iterator<Item = &'a (QueueName, Kind, RunHistograms)>,
+    ) -> Self {
+        let shape = |(queue, kind, spread): &'a (QueueName, Kind, RunHistograms)| {
             let counted = spread
                 .run
                 .buckets()
                 .iter()
                 .enumerate()
                 .filter(|(_, count)| **count > 0);
-            let bucket = |(bucket, count): (usize, &u64)| BucketShape {
+            let bucket = |(bucket, count): (usize, &u64)| RunBucketShape {
                 le_ms: upper(bucket).map(|end| end.as_secs_f64() * 1_000.0),
                 count: *count,
             };

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(ToSchema)]
 #[schema(as = DeadLetter)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct LetterShape {
+pub(crate) struct DeadLetterShape {
     /// The job's id.
     id: String,
     /// Its queue.
@@ -39,20 +39,20 @@ pub(crate) struct LetterShape {
     /// Seconds it waited for each retry, as far as they are remembered.
     retry_delays: Option<Vec<f64>>,
     /// What was known about the world when it died.
-    context: Option<ContextShape>,
+    context: Option<DeathContextShape>,
     /// What its death has in common with others.
     fingerprint: Option<String>,
     /// How often an operator requeued it.
     requeues: u32,
     /// The whole job, with all its failures.
-    original_job: OriginalShape,
+    original_job: OriginalJobShape,
 }
 
 /// The job behind a dead letter.
 #[derive(ToSchema)]
 #[schema(as = OriginalJob)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct OriginalShape {
+pub(crate) struct OriginalJobShape {
     /// Its id.
     #[schema(required = false, nullable = false)]
     id: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct OriginalShape {
     /// Its unique key.
     unique_key: Option<String>,
     /// All failures that are remembered, oldest first.
-    errors: Vec<FailureShape>,
+    errors: Vec<JobFailureShape>,
     /// critical, high, normal or low.
     priority: String,
     /// Its own retry policy.
@@ -102,7 +102,7 @@ pub(crate) struct OriginalShape {
 #[derive(ToSchema)]
 #[schema(as = Failure)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct FailureShape {
+pub(crate) struct JobFailureShape {
     /// When it was recorded.
     #[schema(format = DateTime)]
     at: String,
@@ -131,14 +131,14 @@ pub(crate) struct FailureShape {
     retry_in: Option<String>,
     /// What else was known, if it was the last.
     #[schema(required = false)]
-    context: Option<ContextShape>,
+    context: Option<DeathContextShape>,
 }
 
 /// What was known about the world when a job died. What could not be found out is absent.
 #[derive(ToSchema)]
 #[schema(as = DeathContext)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct ContextShape {
+pub(crate) struct DeathContextShape {
     /// Live jobs of the queues the worker serves.
     #[schema(required = false)]
     queue_depths: BTreeMap<String, u64>,
@@ -163,7 +163,7 @@ pub(crate) struct ContextShape {
 #[derive(ToSchema)]
 #[schema(as = DeadGroup)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct GroupShape {
+pub(crate) struct DeadGroupShape {
     /// What they have in common.
     fingerprint: String,
     /// The queue.
@@ -177,14 +177,14 @@ pub(crate) struct GroupShape {
     #[schema(format = DateTime)]
     last_at: String,
     /// The last one.
-    sample: SampleShape,
+    sample: DeadSampleShape,
 }
 
 /// One letter that stands for its group.
 #[derive(ToSchema)]
 #[schema(as = DeadSample)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct SampleShape {
+pub(crate) struct DeadSampleShape {
     /// Its id.
     id: String,
     /// Its kind; null if it could not be read.

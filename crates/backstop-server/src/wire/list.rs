@@ -9,24 +9,24 @@ pub const TOO_MANY: &str = "too many entries: ";
 
 /// A list of at most `MAX` entries. Reading stops at the first one beyond.
 #[derive(Debug)]
-pub struct List<T, const MAX: usize>(pub Vec<T>);
+pub struct LimitedList<T, const MAX: usize>(pub Vec<T>);
 
-impl<T, const MAX: usize> Default for List<T, MAX> {
+impl<T, const MAX: usize> Default for LimitedList<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for LimitedList<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(ListVisitor(PhantomData))
+        deserializer.deserialize_seq(LimitedListVisitor(PhantomData))
     }
 }
 
-struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+struct LimitedListVisitor<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
-    type Value = List<T, MAX>;
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for LimitedListVisitor<T, MAX> {
+    type Value = LimitedList<T, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -37,11 +37,11 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
         while list.len() < MAX {
             match entries.next_element()? {
                 Some(entry) => list.push(entry),
-                None => return Ok(List(list)),
+                None => return Ok(LimitedList(list)),
             }
         }
         match entries.next_element::<IgnoredAny>()? {
-            None => Ok(List(list)),
+            None => Ok(LimitedList(list)),
             Some(_) => Err(A::Error::custom(format_args!(
                 "{TOO_MANY}at most {MAX} go into one request. Send them in several"
             ))),
@@ -55,19 +55,19 @@ mod tests {
 
     #[test]
     fn a_list_is_read_up_to_its_bound_and_no_further() {
-        let list: List<u8, 3> = serde_json::from_str("[1,2,3]").unwrap();
+        let list: LimitedList<u8, 3> = serde_json::from_str("[1,2,3]").unwrap();
         assert_eq!(list.0, [1, 2, 3]);
-        let list: List<u8, 3> = serde_json::from_str("[]").unwrap();
+        let list: LimitedList<u8, 3> = serde_json::from_str("[]").unwrap();
         assert!(list.0.is_empty());
         // What comes behind the entry that is too many is not even looked at.
-        let error = serde_json::from_str::<List<u8, 3>>("[1,2,3,4,!!!")
+        let error = serde_json::from_str::<LimitedList<u8, 3>>("[1,2,3,4,!!!")
             .unwrap_err()
             .to_string();
         assert!(
             error.starts_with(TOO_MANY) && error.contains("at most 3"),
             "{error}"
         );
-        let error = serde_json::from_str::<List<u8, 3>>("{}")
+        let error = serde_json::from_str::<LimitedList<u8, 3>>("{}")
             .unwrap_err()
             .to_string();
         assert!(error.contains("expected a list"), "{error}");

@@ -1,12 +1,12 @@
 //! Jobs on their way in: what a producer writes, and what it is answered.
 
-use super::list::List;
-use backstop::core::job::{TooFarAhead, check_run_at};
+use super::list::LimitedList;
+use backstop::core::job::{RunAtTooFar, check_run_at};
 use backstop::core::limits::ENQUEUE_JOBS_MAX;
-use backstop::core::port::Enqueued;
-use backstop::core::unique::{States, Unique, UniqueKey};
+use backstop::core::port::EnqueueOutcome;
+use backstop::core::unique::{StateSet, UniqueConstraint, UniqueKey};
 use backstop::{
-    BadDraft, JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time,
+    DraftError, JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub const JOB_KEYS: [&str; 9] = [
 /// Text that is not copied unless it is escaped.
 #[derive(Deserialize, Debug)]
 #[serde(transparent)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+pub struct BorrowedText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// A job that comes in: the body of `POST /v1/jobs`, and a line of a file that is pushed.
 #[derive(Deserialize, ToSchema, Debug)]
@@ -43,11 +43,11 @@ pub struct NewJobShape<'a> {
     /// Where it waits.
     #[serde(borrow)]
     #[schema(value_type = String)]
-    pub queue: Option<Text<'a>>,
+    pub queue: Option<BorrowedText<'a>>,
     /// Which handler it is for; `default` if none is named.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub kind: Option<Text<'a>>,
+    pub kind: Option<BorrowedText<'a>>,
     /// What the handler gets: any JSON, returned byte for byte.
     #[serde(borrow)]
     #[schema(value_type = Value)]
@@ -63,7 +63,7 @@ pub struct NewJobShape<'a> {
     /// At most one live job of the queue for a key.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub unique_key: Option<Text<'a>>,
+    pub unique_key: Option<BorrowedText<'a>>,
     /// critical, high, normal or low.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
@@ -86,12 +86,12 @@ pub struct NewJobsShape<'a> {
     /// The jobs; at most 5000 of 8 MB.
     #[serde(borrow)]
     #[schema(value_type = Vec<NewJobShape<'a>>, max_items = 5000)]
-    pub jobs: List<NewJobShape<'a>, ENQUEUE_JOBS_MAX>,
+    pub jobs: LimitedList<NewJobShape<'a>, ENQUEUE_JOBS_MAX>,
 }
 
 /// A job that cannot be taken as it is written.
 #[derive(Debug, thiserror::Error)]
-pub enum BadJob {
+pub enum InvalidNewJob {
     /// It names no queue.
     #[error("it names no `queue`")]
     NoQueue,
@@ -100,19 +100,19 @@ pub enum BadJob {
     TwoTimes,
     /// It is to run too far in the future.
     #[error(transparent)]
-    TooFarAhead(#[from] TooFarAhead),
+    TooFarAhead(#[from] RunAtTooFar),
     /// Something in it is wrong.
     #[error(transparent)]
-    Wrong(#[from] BadDraft),
+    Wrong(#[from] DraftError),
 }
 
-impl BadJob {
+impl InvalidNewJob {
     /// Whether there is too much of it.
     pub const fn is_too_large(&self) -> bool {
         matches!(
             self,
-            Self::Wrong(BadDraft::Payload(
-                backstop::core::payload::BadPayload::TooLarge(_)
+            Self::Wrong(DraftError::Payload(
+                backstop::core::payload::InvalidPayload::TooLarge(_)
             ))
         )
     }
@@ -120,9 +120,9 @@ impl BadJob {
 
 impl NewJobShape<'_> {
     /// When it is to run, if that is said.
-    pub fn time(&self, now: Time) -> Result<Option<Time>, BadJob> {
+    pub fn time(&self, now: Time) -> Result<Option<Time>, InvalidNewJob> {
         match (self.run_at, self.delay) {
-            (Some(_), Some(_)) => Err(BadJob::TwoTimes),
+            (Some(_), Some(_)) => Err(InvalidNewJob::TwoTimes),
             (run_at, delay) => {
                 let run_at = run_at.or_else(|| delay.map(|delay| now.after(delay)));
                 check_run_at(run_at, now)?;
@@ -140,26 +140,26 @@ impl NewJobShape<'_> {
         before: Option<&NewJob>,
         now: Time,
         fresh_id: impl FnOnce() -> JobId,
-    ) -> Result<NewJob, BadJob> {
+    ) -> Result<NewJob, InvalidNewJob> {
         let run_at = self.time(now)?;
-        let queue = self.queue.ok_or(BadJob::NoQueue)?.0;
+        let queue = self.queue.ok_or(InvalidNewJob::NoQueue)?.0;
         let queue = match before.filter(|before| before.queue.as_str() == queue) {
             Some(before) => before.queue.clone(),
-            None => QueueName::new(&queue).map_err(BadDraft::from)?,
+            None => QueueName::new(&queue).map_err(DraftError::from)?,
         };
         let kind = match (self.kind, before) {
             (None, Some(before)) if before.kind == Kind::default() => before.kind.clone(),
             (None, _) => Kind::default(),
             (Some(kind), Some(before)) if before.kind.as_str() == kind.0 => before.kind.clone(),
-            (Some(kind), _) => Kind::new(&kind.0).map_err(BadDraft::from)?,
+            (Some(kind), _) => Kind::new(&kind.0).map_err(DraftError::from)?,
         };
-        let payload = Payload::parsed(body.slice_ref(self.payload.get().as_bytes()))
-            .map_err(BadDraft::from)?;
+        let payload = Payload::from_valid_json(body.slice_ref(self.payload.get().as_bytes()))
+            .map_err(DraftError::from)?;
         let key = self
             .unique_key
             .map(|key| UniqueKey::new(&key.0))
             .transpose()
-            .map_err(BadDraft::from)?;
+            .map_err(DraftError::from)?;
         Ok(NewJob {
             id: self.id.unwrap_or_else(fresh_id),
             queue,
@@ -167,10 +167,10 @@ impl NewJobShape<'_> {
             payload,
             priority: self.priority.unwrap_or_default(),
             run_at,
-            unique: key.map(|key| Unique {
+            unique: key.map(|key| UniqueConstraint {
                 key,
                 period: None,
-                states: States::LIVE,
+                states: StateSet::LIVE,
             }),
             retry: self.retry,
             trace: None,
@@ -181,7 +181,7 @@ impl NewJobShape<'_> {
 /// What became of a job that was pushed.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Pushed)]
-pub struct PushedShape {
+pub struct PushedJobShape {
     /// Its id; for a duplicate, the id of the job that stands for it.
     #[schema(value_type = String)]
     pub id: JobId,
@@ -194,16 +194,16 @@ pub struct PushedShape {
     pub holder: Option<JobId>,
 }
 
-impl PushedShape {
+impl PushedJobShape {
     /// What became of the job `id`. The id of a job that was not taken names nothing; what stands
     /// for it is the holder of its key.
-    pub fn new(id: JobId, result: Enqueued) -> Self {
+    pub fn new(id: JobId, result: EnqueueOutcome) -> Self {
         let (result, holder) = match result {
-            Enqueued::Inserted => ("inserted", None),
-            Enqueued::Same => ("same", None),
-            Enqueued::Duplicate(holder) => ("duplicate", Some(holder)),
-            Enqueued::Full => ("full", None),
-            Enqueued::Conflict => ("conflict", None),
+            EnqueueOutcome::Inserted => ("inserted", None),
+            EnqueueOutcome::Same => ("same", None),
+            EnqueueOutcome::Duplicate(holder) => ("duplicate", Some(holder)),
+            EnqueueOutcome::Full => ("full", None),
+            EnqueueOutcome::Conflict => ("conflict", None),
         };
         Self {
             id: holder.unwrap_or(id),
@@ -216,7 +216,7 @@ impl PushedShape {
 /// What became of jobs that were pushed together, in their order.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = PushedTogether)]
-pub struct PushedTogetherShape {
+pub struct PushedJobsShape {
     /// One for each job.
-    pub results: Vec<PushedShape>,
+    pub results: Vec<PushedJobShape>,
 }

@@ -1,8 +1,8 @@
 //! Queues.
 
 use backstop::core::Overflow;
-use backstop::core::port::{Gate, QueueStatus, Totals};
-use backstop::{QueueName, State, Time};
+use backstop::core::port::{QueueState, QueueStatus, QueueTotals};
+use backstop::{JobState, QueueName, Time};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -51,7 +51,7 @@ pub struct QueueShape<'a> {
     dead: u64,
     cancelled: u64,
     /// What has ever happened in it.
-    totals: TotalsShape,
+    totals: QueueTotalsShape,
     /// When the job that is claimed next was to run.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_ready_at: Option<Time>,
@@ -69,7 +69,7 @@ pub struct QueueShape<'a> {
 /// What has ever happened in a queue.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Totals)]
-struct TotalsShape {
+struct QueueTotalsShape {
     enqueued: u64,
     done: u64,
     dead: u64,
@@ -79,7 +79,7 @@ struct TotalsShape {
 impl<'a> QueueShape<'a> {
     /// The shape of a queue.
     pub fn new(queue: &'a QueueStatus) -> Self {
-        let Totals {
+        let QueueTotals {
             enqueued,
             done,
             dead,
@@ -87,15 +87,15 @@ impl<'a> QueueShape<'a> {
         } = queue.totals;
         Self {
             name: queue.name.as_str(),
-            paused: queue.gate == Gate::Paused,
-            scheduled: queue.counts.of(State::Scheduled),
-            ready: queue.counts.of(State::Ready),
-            running: queue.counts.of(State::Running),
-            retrying: queue.counts.of(State::Retrying),
-            done: queue.counts.of(State::Done),
-            dead: queue.counts.of(State::Dead),
-            cancelled: queue.counts.of(State::Cancelled),
-            totals: TotalsShape {
+            paused: queue.state == QueueState::Paused,
+            scheduled: queue.counts.of(JobState::Scheduled),
+            ready: queue.counts.of(JobState::Ready),
+            running: queue.counts.of(JobState::Running),
+            retrying: queue.counts.of(JobState::Retrying),
+            done: queue.counts.of(JobState::Done),
+            dead: queue.counts.of(JobState::Dead),
+            cancelled: queue.counts.of(JobState::Cancelled),
+            totals: QueueTotalsShape {
                 enqueued,
                 done,
                 dead,

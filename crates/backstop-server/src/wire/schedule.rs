@@ -1,7 +1,7 @@
 //! Schedules, and what became of their instants.
 
-use backstop::core::schedule::{Entry, What, Why};
-use backstop::schedules::{Last, Missed, ScheduleStatus, Standing};
+use backstop::core::schedule::{InstantOutcome, LedgerEntry, SkipReason};
+use backstop::schedules::{LatestRun, MissedSettings, ScheduleState, ScheduleStatus};
 use backstop::{JobId, Kind, QueueName, Schedule, ScheduleName, Time};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -30,12 +30,12 @@ pub struct ScheduleShape {
     #[schema(value_type = String, required = false, nullable = false)]
     kind: Option<Kind>,
     /// Its newest run.
-    #[schema(value_type = Option<LastShape>)]
-    last: Option<Last>,
+    #[schema(value_type = Option<ScheduleLastShape>)]
+    last: Option<LatestRun>,
     /// What becomes of runs that are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = MissedShape, required = false, nullable = false)]
-    missed: Option<Missed>,
+    #[schema(value_type = ScheduleMissedShape, required = false, nullable = false)]
+    missed: Option<MissedSettings>,
     /// How many runs are missing, and still to be dealt with; null if it is not configured.
     missing: Option<usize>,
     /// Its name.
@@ -66,7 +66,7 @@ pub struct ScheduleShape {
 #[derive(ToSchema)]
 #[schema(as = ScheduleLast)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct LastShape {
+pub(crate) struct ScheduleLastShape {
     /// The instant.
     #[schema(format = DateTime)]
     instant: String,
@@ -81,7 +81,7 @@ pub(crate) struct LastShape {
 #[derive(ToSchema)]
 #[schema(as = ScheduleMissed)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct MissedShape {
+pub(crate) struct ScheduleMissedShape {
     /// skip, one or all.
     policy: String,
     /// At most so many are made up.
@@ -113,7 +113,7 @@ impl ScheduleShape {
     }
 
     /// The shape of a schedule that only the store has heard of.
-    pub fn known(name: &ScheduleName, standing: &Standing) -> Self {
+    pub fn known(name: &ScheduleName, schedule_state: &ScheduleState) -> Self {
         Self {
             name: name.clone(),
             configured: false,
@@ -121,11 +121,11 @@ impl ScheduleShape {
             timezone: None,
             queue: None,
             kind: None,
-            since: standing.registered,
+            since: schedule_state.registered,
             next: None,
-            last: standing.last.clone(),
-            paused: standing.paused.is_some(),
-            paused_since: standing.paused,
+            last: schedule_state.last.clone(),
+            paused: schedule_state.paused.is_some(),
+            paused_since: schedule_state.paused,
             missing: None,
             missed: None,
         }
@@ -135,7 +135,7 @@ impl ScheduleShape {
 /// A run that was asked for.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = ScheduleTriggered)]
-pub struct TriggeredShape<'a> {
+pub struct ScheduleTriggeredShape<'a> {
     /// The instant it was given: when it was asked for.
     #[schema(value_type = String, format = DateTime)]
     pub instant: Time,
@@ -150,21 +150,21 @@ pub struct TriggeredShape<'a> {
 /// The ledger of a schedule.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = ScheduleRuns)]
-pub struct RunsShape<'a> {
+pub struct ScheduleRunsShape<'a> {
     /// What became of each instant, the newest first.
-    pub runs: Vec<RunShape>,
+    pub runs: Vec<ScheduleRunShape>,
     /// The schedule.
     #[schema(value_type = String)]
     pub schedule: &'a ScheduleName,
 }
 
-impl<'a> RunsShape<'a> {
+impl<'a> ScheduleRunsShape<'a> {
     /// The shape of a ledger.
-    pub fn new(schedule: &'a ScheduleName, runs: &[Entry]) -> Self {
+    pub fn new(schedule: &'a ScheduleName, runs: &[LedgerEntry]) -> Self {
         Self {
             runs: runs
                 .iter()
-                .map(|entry| RunShape::new(entry, schedule))
+                .map(|entry| ScheduleRunShape::new(entry, schedule))
                 .collect(),
             schedule,
         }
@@ -174,7 +174,7 @@ impl<'a> RunsShape<'a> {
 /// What became of an instant.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = ScheduleRun)]
-pub struct RunShape {
+pub struct ScheduleRunShape {
     /// When that was entered.
     #[schema(value_type = String, format = DateTime)]
     at: Time,
@@ -195,10 +195,10 @@ pub struct RunShape {
     why: Option<&'static str>,
 }
 
-impl RunShape {
-    fn new(entry: &Entry, schedule: &ScheduleName) -> Self {
-        let into = match entry.what {
-            What::Coalesced(into) => Some(into),
+impl ScheduleRunShape {
+    fn new(entry: &LedgerEntry, schedule: &ScheduleName) -> Self {
+        let into = match entry.outcome {
+            InstantOutcome::Coalesced(into) => Some(into),
             _ => None,
         };
         Self {
@@ -207,8 +207,8 @@ impl RunShape {
             into,
             job: entry.job(schedule),
             late_ms: entry.lateness().as_millis(),
-            what: entry.what.as_str(),
-            why: entry.what.why().map(Why::as_str),
+            what: entry.outcome.as_str(),
+            why: entry.outcome.reason().map(SkipReason::as_str),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Streams, their keys, and records on their way in.
 
-use crate::history::Alarms;
+use crate::history::StreamAlarms;
 use backstop::core::Payload;
 use backstop::core::redact::Redaction;
-use backstop::core::stream::{Alarm, OffStep, OffStepRecord, StoredRecord};
-use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
-use backstop::why::record::why_record;
+use backstop::core::stream::{OffStep, OffStepRecord, StoredRecord, StreamAlarm};
+use backstop::streams::{KeyState, KeyStatus, OfferOutcome, StoredKey, StreamStatus};
+use backstop::why::record::explain_record;
 use backstop::{StreamKey, StreamName, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -53,13 +53,13 @@ pub struct StreamShape<'a> {
 
 impl<'a> StreamShape<'a> {
     /// The shape of a stream.
-    pub fn new(status: &'a StreamStatus, alarms: &Alarms) -> Self {
+    pub fn new(status: &'a StreamStatus, alarms: &StreamAlarms) -> Self {
         Self {
             alarms: alarms
                 .of(&status.name)
                 .iter()
                 .copied()
-                .map(Alarm::as_str)
+                .map(StreamAlarm::as_str)
                 .collect(),
             counts: status.counts.named().collect(),
             held: status.counts.held(),
@@ -78,15 +78,15 @@ impl<'a> StreamShape<'a> {
 /// A page of the keys of a stream.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamKeys)]
-pub struct KeysShape<'a> {
+pub struct StreamKeysShape<'a> {
     /// The keys, by name.
-    pub keys: Vec<KeyShape<'a>>,
+    pub keys: Vec<StreamKeySummaryShape<'a>>,
     /// The key behind which the next page starts; the list ends where there is none.
     #[schema(value_type = Option<String>)]
     pub next: Option<&'a StreamKey>,
 }
 
-impl<'a> KeysShape<'a> {
+impl<'a> StreamKeysShape<'a> {
     /// The shape of a page that was to have at most `limit` keys.
     pub fn new(keys: &'a [KeyStatus], limit: usize) -> Self {
         let next = keys
@@ -94,7 +94,7 @@ impl<'a> KeysShape<'a> {
             .map(|status| &status.key)
             .filter(|_| keys.len() == limit);
         Self {
-            keys: keys.iter().map(KeyShape::new).collect(),
+            keys: keys.iter().map(StreamKeySummaryShape::new).collect(),
             next,
         }
     }
@@ -103,7 +103,7 @@ impl<'a> KeysShape<'a> {
 /// A key in a list.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamKeySummary)]
-pub struct KeyShape<'a> {
+pub struct StreamKeySummaryShape<'a> {
     /// The how manieth wait for a gap, if it waits for one.
     attempt: Option<u32>,
     /// When it is looked at again.
@@ -124,14 +124,14 @@ pub struct KeyShape<'a> {
     worker: Option<&'a str>,
 }
 
-impl<'a> KeyShape<'a> {
+impl<'a> StreamKeySummaryShape<'a> {
     /// The shape of a key.
     pub fn new(status: &'a KeyStatus) -> Self {
-        let standing = Standing::from_bytes(&status.standing).ok();
+        let key_state = KeyState::from_bytes(&status.state).ok();
         Self {
-            attempt: standing
+            attempt: key_state
                 .as_ref()
-                .and_then(|standing| standing.wait)
+                .and_then(|key_state| key_state.wait)
                 .map(|wait| wait.attempt),
             due: status.due,
             key: status.key.as_str(),
@@ -149,24 +149,24 @@ pub fn state_of(status: &KeyStatus) -> &'static str {
     match status.holder {
         Some(_) => "in hand",
         None => state(
-            Standing::from_bytes(&status.standing).ok().as_ref(),
+            KeyState::from_bytes(&status.state).ok().as_ref(),
             status.records,
         ),
     }
 }
 
 /// What a key does, in a word, while nobody has it in hand.
-pub const fn state(standing: Option<&Standing>, records: u64) -> &'static str {
-    let Some(standing) = standing else {
+pub const fn state(key_state: Option<&KeyState>, records: u64) -> &'static str {
+    let Some(key_state) = key_state else {
         return "unreadable";
     };
-    if standing.disabled {
+    if key_state.disabled {
         "disabled"
-    } else if standing.halted.is_some() {
+    } else if key_state.halted.is_some() {
         "halted"
-    } else if standing.failing.is_some() {
+    } else if key_state.failing.is_some() {
         "failing"
-    } else if standing.wait.is_some() {
+    } else if key_state.wait.is_some() {
         "waiting"
     } else if records > 0 {
         "due"
@@ -178,13 +178,13 @@ pub const fn state(standing: Option<&Standing>, records: u64) -> &'static str {
 /// One key, with the records it keeps.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamKey)]
-pub struct KeyWholeShape<'a> {
+pub struct StreamKeyShape<'a> {
     /// The how manieth wait for a gap, if it waits for one.
     attempt: Option<u32>,
     /// Whether its records are ignored.
     disabled: bool,
     /// The record that failed last, until it succeeds.
-    failing: Option<FailingShape<'a>>,
+    failing: Option<FailingRecordShape<'a>>,
     /// Up to this position nothing is waited for any more.
     gives_up_to: Option<i64>,
     /// The record that failed for good, at which it stands still.
@@ -195,13 +195,13 @@ pub struct KeyWholeShape<'a> {
     /// The key.
     key: &'a str,
     /// What came after it was declared missing.
-    late: Vec<LateShape>,
+    late: Vec<LateRecordShape>,
     /// What was declared missing.
-    missed: Vec<MissedShape>,
+    missed: Vec<MissedRunShape>,
     /// Records that it keeps beyond those in `held`.
     more: u64,
     /// What was not on the step of its key.
-    off_step: Vec<OffStepShape>,
+    off_step: Vec<OffStepRecordShape>,
     /// Records that it keeps.
     records: u64,
     /// in order, waiting, due, failing, halted or disabled.
@@ -223,7 +223,7 @@ pub struct KeyWholeShape<'a> {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = FailingRecord)]
-struct FailingShape<'a> {
+struct FailingRecordShape<'a> {
     error: &'a str,
     failures: u32,
     #[schema(value_type = String, format = DateTime)]
@@ -245,7 +245,7 @@ struct HeldRecordShape<'a> {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = LateRecord)]
-struct LateShape {
+struct LateRecordShape {
     #[schema(value_type = String, format = DateTime)]
     at: Time,
     position: i64,
@@ -253,7 +253,7 @@ struct LateShape {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = OffStepRecord)]
-struct OffStepShape {
+struct OffStepRecordShape {
     #[schema(value_type = String, format = DateTime)]
     at: Time,
     /// What the steps are counted from.
@@ -264,7 +264,7 @@ struct OffStepShape {
     step: i64,
 }
 
-impl OffStepShape {
+impl OffStepRecordShape {
     const fn new(record: &OffStepRecord) -> Self {
         Self {
             at: Time::from_micros(record.at),
@@ -282,49 +282,56 @@ impl OffStepShape {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = MissedRun)]
-struct MissedShape {
+struct MissedRunShape {
     count: u64,
     first: i64,
     step: i64,
 }
 
-impl<'a> KeyWholeShape<'a> {
+impl<'a> StreamKeyShape<'a> {
     /// The shape of a key. Payloads and errors are shown as they are in `stored`, and `standing` is
     /// read from it: see [`redacted`].
-    pub fn new(stream: &'a StreamName, stored: &'a StoredKey, standing: &'a Standing) -> Self {
-        let failing = standing.failing.as_ref().map(|failing| FailingShape {
-            error: &failing.error,
-            failures: failing.failures,
-            next: Time::from_micros(failing.due),
-            position: failing.position,
-        });
-        let missed = standing
+    pub fn new(stream: &'a StreamName, stored: &'a StoredKey, key_state: &'a KeyState) -> Self {
+        let failing = key_state
+            .failing
+            .as_ref()
+            .map(|failing| FailingRecordShape {
+                error: &failing.error,
+                failures: failing.failures,
+                next: Time::from_micros(failing.due),
+                position: failing.position,
+            });
+        let missed = key_state
             .missed
             .runs()
-            .map(|(first, step, count)| MissedShape { count, first, step });
-        let late = standing.late.iter();
+            .map(|(first, step, count)| MissedRunShape { count, first, step });
+        let late = key_state.late.iter();
         Self {
-            attempt: standing.wait.map(|wait| wait.attempt),
-            disabled: standing.disabled,
+            attempt: key_state.wait.map(|wait| wait.attempt),
+            disabled: key_state.disabled,
             failing,
-            gives_up_to: standing.drain_to,
-            halted_at: standing.halted,
+            gives_up_to: key_state.drain_to,
+            halted_at: key_state.halted,
             held: stored.records.iter().map(held).collect(),
             key: stored.key.as_str(),
             late: late
-                .map(|(position, at)| LateShape {
+                .map(|(position, at)| LateRecordShape {
                     at: Time::from_micros(*at),
                     position: *position,
                 })
                 .collect(),
             missed: missed.collect(),
             more: stored.more(),
-            off_step: standing.off_step.iter().map(OffStepShape::new).collect(),
+            off_step: key_state
+                .off_step
+                .iter()
+                .map(OffStepRecordShape::new)
+                .collect(),
             records: stored.count,
-            state: state(Some(standing), stored.count),
-            step: standing.step,
+            state: state(Some(key_state), stored.count),
+            step: key_state.step,
             stream: stream.as_str(),
-            waits_until: standing.wait.map(|wait| Time::from_micros(wait.due)),
+            waits_until: key_state.wait.map(|wait| Time::from_micros(wait.due)),
             watermark: stored.watermark,
             why: stored
                 .records
@@ -335,7 +342,7 @@ impl<'a> KeyWholeShape<'a> {
 }
 
 fn why(stored: &StoredKey, position: i64) -> Option<Value> {
-    let why = why_record(stored, position).ok()?;
+    let why = explain_record(stored, position).ok()?;
     Some(json!({ "gate": why.gate(), "why": why.to_string(), "details": why.details() }))
 }
 
@@ -354,13 +361,13 @@ fn held(record: &StoredRecord) -> HeldRecordShape<'_> {
 #[must_use]
 pub fn redacted(mut stored: StoredKey, redaction: &Redaction) -> StoredKey {
     for record in &mut stored.records {
-        record.payload = Payload::stored(redaction.payload(record.payload.as_bytes()));
+        record.payload = Payload::from_stored(redaction.payload(record.payload.as_bytes()));
     }
-    if let Ok(mut standing) = Standing::from_bytes(&stored.standing)
-        && let Some(failing) = &mut standing.failing
+    if let Ok(mut key_state) = KeyState::from_bytes(&stored.state)
+        && let Some(failing) = &mut key_state.failing
     {
         failing.error = redaction.text(&failing.error);
-        stored.standing = standing.to_bytes();
+        stored.state = key_state.to_bytes();
     }
     stored
 }
@@ -368,7 +375,7 @@ pub fn redacted(mut stored: StoredKey, redaction: &Redaction) -> StoredKey {
 /// A key that was forgotten.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamKeyForgotten)]
-pub struct ForgottenShape<'a> {
+pub struct StreamKeyForgottenShape<'a> {
     /// How many records it held.
     pub count: u64,
     /// Whether its records are ignored until it is enabled.
@@ -381,7 +388,7 @@ pub struct ForgottenShape<'a> {
 /// What was done to a key.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamKeyDone)]
-pub struct KeyDoneShape<'a> {
+pub struct StreamKeyDoneShape<'a> {
     /// enabled, resumed or skipped.
     pub done: &'static str,
     /// The key.
@@ -392,15 +399,15 @@ pub struct KeyDoneShape<'a> {
 /// What became of records that came in, in their order.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamOffered)]
-pub struct OfferedTogetherShape {
+pub struct StreamOfferedShape {
     /// One for each record.
-    pub results: Vec<OfferedShape>,
+    pub results: Vec<StreamOfferedRecordShape>,
 }
 
 /// What became of a record that came in.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = StreamOfferedRecord)]
-pub struct OfferedShape {
+pub struct StreamOfferedRecordShape {
     /// Its key.
     #[schema(value_type = String)]
     pub key: StreamKey,
@@ -413,13 +420,13 @@ pub struct OfferedShape {
     /// behind the watermark it is dropped as a duplicate. Only the first 10 keys of a call are
     /// looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub off_step: Option<OffStepPlace>,
+    pub off_step: Option<OffStepPositionShape>,
 }
 
 /// A position that is off the step, and what the steps are counted from.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = OffStep)]
-pub struct OffStepPlace {
+pub struct OffStepPositionShape {
     /// The position.
     pub position: i64,
     /// The step it is not on.
@@ -428,7 +435,7 @@ pub struct OffStepPlace {
     pub from: i64,
 }
 
-impl From<OffStep> for OffStepPlace {
+impl From<OffStep> for OffStepPositionShape {
     fn from(off: OffStep) -> Self {
         Self {
             position: off.position,
@@ -438,19 +445,24 @@ impl From<OffStep> for OffStepPlace {
     }
 }
 
-impl OfferedShape {
+impl StreamOfferedRecordShape {
     /// What became of the record of this key and position.
-    pub fn new(key: StreamKey, position: i64, offered: Offered, off_step: Option<OffStep>) -> Self {
+    pub fn new(
+        key: StreamKey,
+        position: i64,
+        offered: OfferOutcome,
+        off_step: Option<OffStep>,
+    ) -> Self {
         let result = match offered {
-            Offered::Held => "held",
-            Offered::Duplicate => "duplicate",
-            Offered::Full => "full",
+            OfferOutcome::Held => "held",
+            OfferOutcome::Duplicate => "duplicate",
+            OfferOutcome::Full => "full",
         };
         Self {
             key,
             position,
             result,
-            off_step: off_step.map(OffStepPlace::from),
+            off_step: off_step.map(OffStepPositionShape::from),
         }
     }
 }

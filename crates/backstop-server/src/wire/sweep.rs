@@ -1,6 +1,6 @@
 //! Sweeps: what a run found and did, and what past runs did.
 
-use backstop::sweeps::{PastRun, Report, Sweep};
+use backstop::sweeps::{PastRun, Sweep, SweepReport};
 use backstop::{QueueName, Span};
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// The lists of a run, in this order; `enqueued` only where something was done.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = SweepReport)]
-pub struct ReportShape<'a> {
+pub struct SweepReportShape<'a> {
     /// Rows that were found.
     #[schema(value_type = Vec<Value>)]
     found: &'a [Value],
@@ -29,9 +29,9 @@ pub struct ReportShape<'a> {
     enqueued: Option<&'a [Value]>,
 }
 
-impl<'a> ReportShape<'a> {
+impl<'a> SweepReportShape<'a> {
     /// The shape of a run that changed something, or only looked.
-    pub fn new(report: &'a Report, is_dry: bool) -> Self {
+    pub fn new(report: &'a SweepReport, is_dry: bool) -> Self {
         Self {
             found: &report.found,
             alive: &report.alive,
@@ -67,7 +67,7 @@ pub struct SweepShape<'a> {
     #[schema(value_type = String, required = false, nullable = false)]
     queue: Option<&'a QueueName>,
     /// The last runs, the latest first.
-    #[schema(value_type = Vec<PastRunShape>)]
+    #[schema(value_type = Vec<SweepPastRunShape>)]
     runs: &'a [PastRun],
 }
 
@@ -75,7 +75,7 @@ pub struct SweepShape<'a> {
 #[derive(ToSchema)]
 #[schema(as = SweepPastRun)]
 #[expect(dead_code, reason = "it describes; what writes is the library's")]
-pub(crate) struct PastRunShape {
+pub(crate) struct SweepPastRunShape {
     /// When it began.
     #[schema(format = DateTime)]
     at: String,

@@ -1,6 +1,6 @@
 //! Adopted tables: how they stand.
 
-use backstop::tables::{AgeBand, Failing, InHand, Status, Unburied};
+use backstop::tables::{AgeBand, FailingPasses, RowInHand, TableStatus, UnburiedRows};
 use backstop::{Span, Time};
 use serde::Serialize;
 use serde_json::Value;
@@ -28,18 +28,18 @@ pub struct TableShape<'a> {
     /// At most so many rows in one pass.
     pub max_records: usize,
     /// How it stands; null if that cannot be told.
-    pub status: Option<StatusShape<'a>>,
+    pub status: Option<TableStatusShape<'a>>,
     /// Why it cannot be told, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Passes that failed since the last that did not; null if none.
-    pub failing: Option<FailingShape>,
+    pub failing: Option<TableFailingShape>,
 }
 
 /// Passes that fail, one after the other.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = TableFailing)]
-pub struct FailingShape {
+pub struct TableFailingShape {
     /// When the first of them failed.
     #[schema(value_type = String, format = DateTime)]
     since: Time,
@@ -52,10 +52,10 @@ pub struct FailingShape {
     error: String,
 }
 
-impl FailingShape {
+impl TableFailingShape {
     /// The shape of passes that fail.
-    pub fn new(failing: &Failing) -> Self {
-        let Failing {
+    pub fn new(failing: &FailingPasses) -> Self {
+        let FailingPasses {
             since,
             at,
             passes,
@@ -73,13 +73,13 @@ impl FailingShape {
 /// How a table stands.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = TableStatus)]
-pub struct StatusShape<'a> {
+pub struct TableStatusShape<'a> {
     #[schema(value_type = String, format = DateTime)]
     at: Time,
     /// Rows by what their status says.
-    states: StatesShape,
+    states: TableStatesShape,
     /// Open rows by their age.
-    bands: Vec<BandShape>,
+    bands: Vec<TableBandShape>,
     /// Rows that would be tried now.
     due: u64,
     /// Rows that are tried later.
@@ -88,7 +88,7 @@ pub struct StatusShape<'a> {
     expired: u64,
     /// Those of them that could not be copied to the dead letters, where they are to be; null if
     /// all could.
-    unburied: Option<UnburiedShape>,
+    unburied: Option<TableUnburiedShape>,
     /// Open rows whose date cannot be read.
     undated: u64,
     /// Open rows whose key is too long.
@@ -96,7 +96,7 @@ pub struct StatusShape<'a> {
     /// Rows that runners have.
     in_hand: usize,
     /// Those of them that have been in hand for the longest.
-    hands: Vec<HandShape>,
+    hands: Vec<RowInHandShape>,
     #[schema(value_type = Option<String>, format = DateTime)]
     next_due: Option<Time>,
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -104,7 +104,7 @@ pub struct StatusShape<'a> {
     #[schema(value_type = String, format = DateTime)]
     next_pass: Time,
     /// Passes that failed since the last that did not; null if none.
-    failing: Option<FailingShape>,
+    failing: Option<TableFailingShape>,
     /// The keys of expired rows, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Value>>)]
@@ -114,15 +114,15 @@ pub struct StatusShape<'a> {
 /// Expired rows that found no room in the dead letters.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = TableUnburied)]
-struct UnburiedShape {
+struct TableUnburiedShape {
     /// How many there are at least.
     rows: u64,
     /// Why, and what to do about it.
     why: &'static str,
 }
 
-impl UnburiedShape {
-    const fn new(unburied: &Unburied) -> Self {
+impl TableUnburiedShape {
+    const fn new(unburied: &UnburiedRows) -> Self {
         Self {
             rows: unburied.rows,
             why: unburied.full.advice(),
@@ -132,7 +132,7 @@ impl UnburiedShape {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = RowInHand)]
-struct HandShape {
+struct RowInHandShape {
     #[schema(value_type = Value)]
     id: Value,
     runner: String,
@@ -142,7 +142,7 @@ struct HandShape {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = TableStates)]
-struct StatesShape {
+struct TableStatesShape {
     new: u64,
     error: u64,
     success: u64,
@@ -151,7 +151,7 @@ struct StatesShape {
 
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = TableBand)]
-struct BandShape {
+struct TableBandShape {
     #[schema(value_type = Option<String>)]
     until: Option<Span>,
     #[schema(value_type = Option<String>)]
@@ -160,10 +160,10 @@ struct BandShape {
     error: u64,
 }
 
-impl<'a> StatusShape<'a> {
+impl<'a> TableStatusShape<'a> {
     /// The shape of how a table stands.
-    pub fn new(status: &Status, expired_rows: Option<&'a [Value]>) -> Self {
-        let &Status {
+    pub fn new(status: &TableStatus, expired_rows: Option<&'a [Value]>) -> Self {
+        let &TableStatus {
             new,
             error,
             success,
@@ -176,20 +176,20 @@ impl<'a> StatusShape<'a> {
                         new,
                         error,
                         ..
-                    }: &AgeBand| BandShape {
+                    }: &AgeBand| TableBandShape {
             until,
             every,
             new,
             error,
         };
-        let hand = |row: &InHand| HandShape {
+        let hand = |row: &RowInHand| RowInHandShape {
             id: row.key.clone(),
             runner: row.runner.clone(),
             since: row.since,
         };
         Self {
             at: status.at,
-            states: StatesShape {
+            states: TableStatesShape {
                 new,
                 error,
                 success,
@@ -199,7 +199,7 @@ impl<'a> StatusShape<'a> {
             due: status.due,
             waiting: status.waiting,
             expired: status.expired,
-            unburied: status.unburied.as_ref().map(UnburiedShape::new),
+            unburied: status.unburied.as_ref().map(TableUnburiedShape::new),
             undated: status.undated,
             unkeyed: status.unkeyed,
             in_hand: status.in_hand,
@@ -207,7 +207,7 @@ impl<'a> StatusShape<'a> {
             next_due: status.next_due,
             last_pass: status.last_pass,
             next_pass: status.next_pass,
-            failing: status.failing.as_ref().map(FailingShape::new),
+            failing: status.failing.as_ref().map(TableFailingShape::new),
             expired_rows,
         }
     }

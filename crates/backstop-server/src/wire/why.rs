@@ -1,7 +1,7 @@
 //! Why a job does not run.
 
-use backstop::why::Explained;
-use backstop::{JobId, State};
+use backstop::why::ExplainedJob;
+use backstop::{JobId, JobState};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ pub struct WhyShape {
     id: JobId,
     /// Where it stands.
     #[schema(value_type = Option<String>)]
-    state: Option<State>,
+    state: Option<JobState>,
     /// What opens the gate, if something does.
     r#try: Option<String>,
     /// The answer, in a sentence.
@@ -29,14 +29,14 @@ pub struct WhyShape {
 
 impl WhyShape {
     /// The shape of an answer.
-    pub fn new(explained: &Explained) -> Self {
+    pub fn new(explained: &ExplainedJob) -> Self {
         Self {
-            details: explained.why.details(),
-            gate: explained.why.gate(),
+            details: explained.explanation.details(),
+            gate: explained.explanation.gate(),
             id: explained.id,
             state: explained.job.as_ref().map(|job| job.state),
             r#try: explained.next_step(),
-            why: explained.why.to_string(),
+            why: explained.explanation.to_string(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What workers elsewhere say and are told: leases, ends, beats.
 
 use super::PayloadShape;
-use super::list::List;
-use super::push::Text;
-use backstop::core::failure::{Cause, ErrorReport};
+use super::list::LimitedList;
+use super::push::BorrowedText;
+use backstop::core::failure::{ErrorReport, FailureCause};
 use backstop::core::limits::{BEAT_LEASES_MAX, CLAIM_QUEUES_MAX, SETTLE_MAX};
-use backstop::core::verdict::{Advice, Ending};
-use backstop::remote::{Handed, Said, Ticket};
-use backstop::workers::About;
+use backstop::core::verdict::{FailureAdvice, RunEnding};
+use backstop::http_workers::{LeaseToken, LeasedJob, SettleResult};
+use backstop::workers::WorkerDescription;
 use backstop::{JobId, QueueName, Span, Time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -23,10 +23,10 @@ const RELEASED_WAIT: Span = Span::secs(1);
     expecting = "a request for jobs: an object with a list `queues`"
 )]
 #[schema(as = Lease)]
-pub struct LeaseShape<'a> {
+pub struct LeaseRequestShape<'a> {
     /// From where: 1 to 256 queues.
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 256)]
-    pub queues: List<QueueName, CLAIM_QUEUES_MAX>,
+    pub queues: LimitedList<QueueName, CLAIM_QUEUES_MAX>,
     /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less,
     /// none is taken and nothing is waited for.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct LeaseShape<'a> {
     /// Who asks; shown to people, and in what went wrong.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub worker: Option<Text<'a>>,
+    pub worker: Option<BorrowedText<'a>>,
     /// For how long, unless it beats; the queue's lease if not said. What is less than 500 ms
     /// counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
@@ -46,14 +46,14 @@ pub struct LeaseShape<'a> {
     /// The machine it runs on; shown to people, as is all that follows.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub host: Option<Text<'a>>,
+    pub host: Option<BorrowedText<'a>>,
     /// Its process there.
     #[serde(default)]
     pub pid: Option<u32>,
     /// What it calls its version.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub version: Option<Text<'a>>,
+    pub version: Option<BorrowedText<'a>>,
     /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
     /// name does not stop this one. Without it, a worker of the same name counts as the same run
     /// until it was silent for 30 s.
@@ -85,9 +85,9 @@ macro_rules! tells_of_its_worker {
     ($shape:ident) => {
         impl $shape<'_> {
             /// What the worker tells of itself.
-            pub fn about(&self) -> About {
-                let text = |text: &Text<'_>| text.0.to_string();
-                About {
+            pub fn about(&self) -> WorkerDescription {
+                let text = |text: &BorrowedText<'_>| text.0.to_string();
+                WorkerDescription {
                     host: self.host.as_ref().map(text),
                     pid: self.pid,
                     version: self.version.as_ref().map(text),
@@ -100,33 +100,34 @@ macro_rules! tells_of_its_worker {
     };
 }
 
-tells_of_its_worker!(LeaseShape);
-tells_of_its_worker!(BeatShape);
+tells_of_its_worker!(LeaseRequestShape);
+tells_of_its_worker!(BeatRequestShape);
 
 /// Jobs that were handed out.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Leased)]
-pub struct LeasedShape<'a> {
+pub struct LeaseAnswerShape<'a> {
     /// The jobs; none if there were none in time.
-    pub jobs: Vec<HandedShape<'a>>,
+    pub jobs: Vec<LeasedJobShape<'a>>,
     /// What the worker is asked for by its operator: quiet (it gets no jobs), or stop (it gets
     /// none, and is to end). Only there while something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub asked: Option<&'static str>,
+    #[serde(rename = "asked")]
+    pub desired_state: Option<&'static str>,
 }
 
 /// A job that was handed out.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = LeasedJob)]
-pub struct HandedShape<'a> {
+pub struct LeasedJobShape<'a> {
     /// Names it for ever.
     #[schema(value_type = String)]
     id: JobId,
     /// The right to end this run: to be sent back as it is.
-    #[serde(serialize_with = "shown")]
+    #[serde(serialize_with = "serialize_ticket")]
     #[schema(value_type = String)]
-    lease: &'a Ticket,
+    lease: &'a LeaseToken,
     /// Where it waited.
     queue: &'a str,
     /// Which handler it is for.
@@ -147,22 +148,22 @@ pub struct HandedShape<'a> {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands out a reference to the field"
 )]
-fn shown<S: Serializer>(ticket: &&Ticket, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_ticket<S: Serializer>(ticket: &&LeaseToken, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(ticket)
 }
 
-impl<'a> HandedShape<'a> {
+impl<'a> LeasedJobShape<'a> {
     /// The shape of a job that is handed out.
-    pub fn new(handed: &'a Handed) -> Self {
-        let run = &handed.run;
+    pub fn new(leased: &'a LeasedJob) -> Self {
+        let run = &leased.run;
         Self {
             id: run.lease.job,
-            lease: &handed.ticket,
+            lease: &leased.token,
             queue: run.lease.queue.as_str(),
             kind: run.kind.as_str(),
             payload: PayloadShape::new(run.payload.as_bytes()),
             attempt: run.attempt(),
-            traceparent: run.terms.trace().map(|trace| trace.to_string()),
+            traceparent: run.options.trace().map(|trace| trace.to_string()),
         }
     }
 }
@@ -174,11 +175,11 @@ impl<'a> HandedShape<'a> {
     expecting = "ends of runs: an object with a list `settle`"
 )]
 #[schema(as = Settle)]
-pub struct SettleShape<'a> {
+pub struct SettleRequestShape<'a> {
     /// One for each run; at most 5000.
     #[serde(borrow)]
-    #[schema(value_type = Vec<EndShape<'a>>, max_items = 5000)]
-    pub settle: List<EndShape<'a>, SETTLE_MAX>,
+    #[schema(value_type = Vec<RunEndShape<'a>>, max_items = 5000)]
+    pub settle: LimitedList<RunEndShape<'a>, SETTLE_MAX>,
 }
 
 /// A run that ended.
@@ -188,11 +189,11 @@ pub struct SettleShape<'a> {
     expecting = "the end of a run: an object with `id`, `lease` and `outcome`"
 )]
 #[schema(as = End)]
-pub struct EndShape<'a> {
+pub struct RunEndShape<'a> {
     /// The job.
     #[serde(borrow)]
     #[schema(value_type = String)]
-    id: Text<'a>,
+    id: BorrowedText<'a>,
     /// The `lease` it was handed out with.
     #[serde(borrow)]
     #[schema(value_type = String)]
@@ -201,7 +202,7 @@ pub struct EndShape<'a> {
     outcome: OutcomeWord,
     /// What went wrong.
     #[serde(default)]
-    error: Option<ErrorShape>,
+    error: Option<RunErrorShape>,
     /// How long to wait before the next run, such as `10s`: of what failed, instead of what the
     /// policy says; of what is released, instead of 1 s.
     #[serde(default)]
@@ -233,7 +234,7 @@ pub enum OutcomeWord {
     expecting = "`error` as an object: {\"message\":\"boom\"}"
 )]
 #[schema(as = Error)]
-pub struct ErrorShape {
+pub struct RunErrorShape {
     /// What happened, in words.
     pub message: String,
     /// The class of the error.
@@ -246,8 +247,8 @@ pub struct ErrorShape {
     pub response_body: Option<String>,
 }
 
-impl From<ErrorShape> for ErrorReport {
-    fn from(error: ErrorShape) -> Self {
+impl From<RunErrorShape> for ErrorReport {
+    fn from(error: RunErrorShape) -> Self {
         Self {
             message: error.message,
             error_type: error.r#type,
@@ -258,7 +259,7 @@ impl From<ErrorShape> for ErrorReport {
     }
 }
 
-impl EndShape<'_> {
+impl RunEndShape<'_> {
     /// The id as it was sent.
     pub fn id(&self) -> &str {
         &self.id.0
@@ -266,7 +267,7 @@ impl EndShape<'_> {
 
     /// The job, its ticket if it is one, and how the run ended. `before` is a ticket whose queue
     /// this one likely shares.
-    pub fn read(self, before: Option<&Ticket>) -> (JobId, Option<Ticket>, Ending) {
+    pub fn read(self, before: Option<&LeaseToken>) -> (JobId, Option<LeaseToken>, RunEnding) {
         let job = JobId::from_text(&self.id.0);
         (
             job,
@@ -282,47 +283,50 @@ impl EndShape<'_> {
 
 /// The ticket that a lease on the wire is. Anything else was never handed out, and can only be
 /// stale.
-fn ticket(lease: &RawValue, before: Option<&Ticket>) -> Option<Ticket> {
+fn ticket(lease: &RawValue, before: Option<&LeaseToken>) -> Option<LeaseToken> {
     // No letter of a ticket is ever escaped.
     let text = lease.get().strip_prefix('"')?.strip_suffix('"')?;
-    Ticket::read(text, before).ok()
+    LeaseToken::read(text, before).ok()
 }
 
-fn ending(word: OutcomeWord, error: Option<ErrorReport>, retry_in: Option<Span>) -> Ending {
-    let failed = |error: Option<ErrorReport>, advice| Ending::Failed {
-        cause: Cause::Failed,
+fn ending(word: OutcomeWord, error: Option<ErrorReport>, retry_in: Option<Span>) -> RunEnding {
+    let failed = |error: Option<ErrorReport>, advice| RunEnding::Failed {
+        cause: FailureCause::Failed,
         error: error.unwrap_or_default(),
         advice,
         progressed: false,
     };
     match word {
-        OutcomeWord::Done => Ending::Done,
-        OutcomeWord::Failed => failed(error, retry_in.map_or(Advice::Retry, Advice::RetryAfter)),
-        OutcomeWord::Dead => failed(error, Advice::Dead),
+        OutcomeWord::Done => RunEnding::Done,
+        OutcomeWord::Failed => failed(
+            error,
+            retry_in.map_or(FailureAdvice::Retry, FailureAdvice::RetryAfter),
+        ),
+        OutcomeWord::Dead => failed(error, FailureAdvice::Dead),
         OutcomeWord::Cancelled => {
-            let said = error
+            let message = error
                 .map(|error| error.message)
-                .filter(|said| !said.trim().is_empty());
-            Ending::Cancelled(
-                said.unwrap_or_else(|| "its worker found it no longer wanted".to_owned()),
+                .filter(|message| !message.trim().is_empty());
+            RunEnding::Cancelled(
+                message.unwrap_or_else(|| "its worker found it no longer wanted".to_owned()),
             )
         }
-        OutcomeWord::Released => Ending::Released(retry_in.unwrap_or(RELEASED_WAIT)),
+        OutcomeWord::Released => RunEnding::Released(retry_in.unwrap_or(RELEASED_WAIT)),
     }
 }
 
 /// What became of ends that were told, in their order.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Settled)]
-pub struct SettledShape {
+pub struct SettleAnswerShape {
     /// One for each run.
-    pub results: Vec<SaidShape>,
+    pub results: Vec<SettleResultShape>,
 }
 
 /// What became of the end of one run.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = SettledJob)]
-pub struct SaidShape {
+pub struct SettleResultShape {
     /// The job, as it was named in the request.
     id: String,
     /// applied, also if the very same end was told before; or stale: the lease was no longer the
@@ -331,12 +335,12 @@ pub struct SaidShape {
     result: &'static str,
 }
 
-impl SaidShape {
+impl SettleResultShape {
     /// What became of the end of a run of `id`.
-    pub const fn new(id: String, said: Said) -> Self {
-        let result = match said {
-            Said::Applied => "applied",
-            Said::Stale => "stale",
+    pub const fn new(id: String, outcome: SettleResult) -> Self {
+        let result = match outcome {
+            SettleResult::Applied => "applied",
+            SettleResult::Stale => "stale",
         };
         Self { id, result }
     }
@@ -349,15 +353,15 @@ impl SaidShape {
     expecting = "a sign of life: an object with `worker` and a list `leases`"
 )]
 #[schema(as = Beat)]
-pub struct BeatShape<'a> {
+pub struct BeatRequestShape<'a> {
     /// Whose.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub worker: Option<Text<'a>>,
+    pub worker: Option<BorrowedText<'a>>,
     /// The leases it holds.
     #[serde(borrow, default)]
-    #[schema(value_type = Vec<HeldShape<'a>>, required = false, max_items = 50000)]
-    pub leases: List<HeldShape<'a>, BEAT_LEASES_MAX>,
+    #[schema(value_type = Vec<HeldLeaseShape<'a>>, required = false, max_items = 50000)]
+    pub leases: LimitedList<HeldLeaseShape<'a>, BEAT_LEASES_MAX>,
     /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as
     /// 500 ms, more than 24 h as 24 h.
     #[serde(default)]
@@ -365,14 +369,14 @@ pub struct BeatShape<'a> {
     /// The machine it runs on; shown to people, as is all that follows.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub host: Option<Text<'a>>,
+    pub host: Option<BorrowedText<'a>>,
     /// Its process there.
     #[serde(default)]
     pub pid: Option<u32>,
     /// What it calls its version.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
-    pub version: Option<Text<'a>>,
+    pub version: Option<BorrowedText<'a>>,
     /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
     /// name does not stop this one. Without it, a worker of the same name counts as the same run
     /// until it was silent for 30 s.
@@ -394,20 +398,20 @@ pub struct BeatShape<'a> {
     expecting = "a lease: an object with `id` and `lease`"
 )]
 #[schema(as = Held)]
-pub struct HeldShape<'a> {
+pub struct HeldLeaseShape<'a> {
     /// The job.
     #[serde(borrow)]
     #[schema(value_type = String)]
-    id: Text<'a>,
+    id: BorrowedText<'a>,
     /// The `lease` it was handed out with.
     #[serde(borrow)]
     #[schema(value_type = String)]
     lease: &'a RawValue,
 }
 
-impl HeldShape<'_> {
+impl HeldLeaseShape<'_> {
     /// The job, and its ticket if it is one.
-    pub fn read(&self, before: Option<&Ticket>) -> (JobId, Option<Ticket>) {
+    pub fn read(&self, before: Option<&LeaseToken>) -> (JobId, Option<LeaseToken>) {
         (JobId::from_text(&self.id.0), ticket(self.lease, before))
     }
 }
@@ -415,7 +419,7 @@ impl HeldShape<'_> {
 /// Which jobs are no longer the worker's own, and what else it is to know.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Lost)]
-pub struct LostShape {
+pub struct BeatAnswerShape {
     /// Their ids: their runs are to be stopped.
     #[schema(value_type = Vec<String>)]
     pub lost: Vec<JobId>,
@@ -423,32 +427,33 @@ pub struct LostShape {
     /// what it runs and then itself. Only there while something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub asked: Option<&'static str>,
+    #[serde(rename = "asked")]
+    pub desired_state: Option<&'static str>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(json: &str, expected: &Ending) {
-        let end: EndShape<'_> = serde_json::from_str(json).unwrap();
+    fn check(json: &str, expected: &RunEnding) {
+        let end: RunEndShape<'_> = serde_json::from_str(json).unwrap();
         assert_eq!(&end.read(None).2, expected, "{json}");
     }
 
     #[test]
     fn every_word_has_its_meaning() {
         let end = |rest: &str| format!(r#"{{"id":"a","lease":"x",{rest}}}"#);
-        check(&end(r#""outcome":"done""#), &Ending::Done);
+        check(&end(r#""outcome":"done""#), &RunEnding::Done);
         check(
             &end(r#""outcome":"released""#),
-            &Ending::Released(Span::secs(1)),
+            &RunEnding::Released(Span::secs(1)),
         );
         check(
             &end(r#""outcome":"released","retry_in":"5m""#),
-            &Ending::Released(Span::minutes(5)),
+            &RunEnding::Released(Span::minutes(5)),
         );
-        let failed = |advice| Ending::Failed {
-            cause: Cause::Failed,
+        let failed = |advice| RunEnding::Failed {
+            cause: FailureCause::Failed,
             error: ErrorReport {
                 http_status: Some(503),
                 ..ErrorReport::message("no")
@@ -459,20 +464,20 @@ mod tests {
         let error = r#""error":{"message":"no","http_status":503}"#;
         check(
             &end(&format!(r#""outcome":"failed",{error}"#)),
-            &failed(Advice::Retry),
+            &failed(FailureAdvice::Retry),
         );
-        let in_ten = failed(Advice::RetryAfter(Span::secs(10)));
+        let in_ten = failed(FailureAdvice::RetryAfter(Span::secs(10)));
         check(
             &end(&format!(r#""outcome":"failed",{error},"retry_in":"10s""#)),
             &in_ten,
         );
         check(
             &end(&format!(r#""outcome":"dead",{error}"#)),
-            &failed(Advice::Dead),
+            &failed(FailureAdvice::Dead),
         );
         check(
             &end(&format!(r#""outcome":"cancelled",{error}"#)),
-            &Ending::Cancelled("no".to_owned()),
+            &RunEnding::Cancelled("no".to_owned()),
         );
     }
 
@@ -480,7 +485,7 @@ mod tests {
     fn what_is_no_lease_of_ours_is_read_and_can_only_be_stale() {
         for lease in ["7", "\"\"", "\"nope\"", "null", "{}", "\"\\u0000\""] {
             let json = format!(r#"{{"id":"a","lease":{lease},"outcome":"done"}}"#);
-            let end: EndShape<'_> = serde_json::from_str(&json).unwrap();
+            let end: RunEndShape<'_> = serde_json::from_str(&json).unwrap();
             assert_eq!(end.read(None).1, None, "{lease}");
         }
     }

@@ -1,8 +1,8 @@
 //! Workers.
 
 use backstop::Time;
-use backstop::core::order::Asked;
-use backstop::workers::{Health, WorkerInfo};
+use backstop::core::worker_command::DesiredWorkerState;
+use backstop::workers::{WorkerHealth, WorkerInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -43,12 +43,15 @@ pub struct WorkerShape<'a> {
     /// live, quiet (takes no new jobs), stopping, `not_heard` (and holds jobs) or stopped.
     state: &'static str,
     /// What it is asked for: quiet, stop, or null.
-    asked: Option<&'static str>,
+    #[serde(rename = "asked")]
+    desired_state: Option<&'static str>,
     /// By whom.
-    asked_by: Option<&'a str>,
+    #[serde(rename = "asked_by")]
+    commanded_by: Option<&'a str>,
     /// When.
     #[schema(value_type = Option<String>, format = DateTime)]
-    asked_at: Option<Time>,
+    #[serde(rename = "asked_at")]
+    commanded_at: Option<Time>,
     /// The machine it runs on.
     host: Option<&'a str>,
     /// Its process there.
@@ -73,7 +76,11 @@ pub struct WorkerShape<'a> {
 impl<'a> WorkerShape<'a> {
     /// The shape of a worker, seen at `now`.
     pub fn new(worker: &'a WorkerInfo, now: Time) -> Self {
-        let (status, about, asked) = (&worker.status, &worker.about, worker.asked.as_ref());
+        let (status, about, command) = (
+            &worker.status,
+            &worker.about,
+            worker.active_command.as_ref(),
+        );
         let kinds = worker.kinds.iter();
         Self {
             name: status.name.as_str(),
@@ -86,9 +93,9 @@ impl<'a> WorkerShape<'a> {
             live: backstop::workers::is_heard(status, now),
             running: status.running,
             state: state(worker.health(now)),
-            asked: asked.map(|order| order.asked.as_str()),
-            asked_by: asked.map(|order| order.by.as_str()),
-            asked_at: asked.map(|order| order.at),
+            desired_state: command.map(|order| order.asked.as_str()),
+            commanded_by: command.map(|order| order.by.as_str()),
+            commanded_at: command.map(|order| order.at),
             host: about.host.as_deref(),
             pid: about.pid,
             version: about.version.as_deref(),
@@ -108,21 +115,25 @@ impl<'a> WorkerShape<'a> {
     }
 }
 
-const fn state(health: Health) -> &'static str {
+const fn state(health: WorkerHealth) -> &'static str {
     match health {
-        Health::Silent => "not_heard",
-        Health::Stopping | Health::Quiet | Health::Live | Health::Stopped => health.as_str(),
+        WorkerHealth::Silent => "not_heard",
+        WorkerHealth::Stopping
+        | WorkerHealth::Quiet
+        | WorkerHealth::Live
+        | WorkerHealth::Stopped => health.as_str(),
     }
 }
 
 /// What a worker is asked for from now on.
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Ordered)]
-pub struct OrderedShape<'a> {
+pub struct WorkerCommandShape<'a> {
     /// The worker.
     pub name: &'a str,
     /// quiet, stop, or null: nothing.
-    pub asked: Option<&'static str>,
+    #[serde(rename = "asked")]
+    pub desired_state: Option<&'static str>,
     /// Whether that is new.
     pub changed: bool,
     /// Why it may not hear that; only there if so.
@@ -130,14 +141,14 @@ pub struct OrderedShape<'a> {
     pub note: Option<&'static str>,
 }
 
-impl<'a> OrderedShape<'a> {
+impl<'a> WorkerCommandShape<'a> {
     /// The shape of what became of an order to a worker.
-    pub fn new(name: &'a str, given: backstop::workers::Given) -> Self {
-        let changed = given.ordered == backstop::core::order::Ordered::Given;
-        let note = (!given.listens).then_some(backstop::workers::UNHEARD);
+    pub fn new(name: &'a str, given: backstop::workers::WorkerCommandResult) -> Self {
+        let changed = given.outcome == backstop::core::worker_command::CommandOutcome::Given;
+        let note = (!given.listens).then_some(backstop::workers::NOT_LISTENING);
         Self {
             name,
-            asked: given.asked.map(Asked::as_str),
+            desired_state: given.desired_state.map(DesiredWorkerState::as_str),
             changed,
             note,
         }

@@ -3,14 +3,14 @@
 use crate::given::{GUARDED, PROXIED, Site, empty, login};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
-use backstop_server::access::{Peer, Scope};
+use backstop_server::access::{ConnectionPeer, Scope};
 
 fn from(address: &str, token: &str) -> Request<Body> {
     let mut request = empty(crate::given::bearing(
         crate::given::request(Method::GET, "/v1/queues"),
         token,
     ));
-    request.extensions_mut().insert(Peer {
+    request.extensions_mut().insert(ConnectionPeer {
         address: address.parse().unwrap(),
         is_encrypted: false,
     });
@@ -19,7 +19,7 @@ fn from(address: &str, token: &str) -> Request<Body> {
 
 fn login_from(address: &str, token: &str) -> Request<Body> {
     let mut request = login(token, "");
-    request.extensions_mut().insert(Peer {
+    request.extensions_mut().insert(ConnectionPeer {
         address: address.parse().unwrap(),
         is_encrypted: false,
     });
@@ -65,7 +65,7 @@ async fn whoever_guesses_at_the_login_has_to_wait_and_a_right_token_still_opens(
         );
     }
     let mut look = empty(crate::given::request(Method::GET, "/login?refused=1"));
-    look.extensions_mut().insert(Peer {
+    look.extensions_mut().insert(ConnectionPeer {
         address: "192.0.2.1".parse().unwrap(),
         is_encrypted: false,
     });

@@ -5,12 +5,12 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::request::Builder;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use backstop::config::{Config, Overrides, Written, resolve};
+use backstop::config::{Config, ConfigFile, ConfigOverrides, resolve};
 use backstop::testing::start;
-use backstop::{Backstop, ManualClock, Random, Span};
+use backstop::{Backstop, ManualClock, RandomSource, Span};
 use backstop_core::port::Store;
 use backstop_memory::MemoryStore;
-use backstop_server::access::{Minted, NewToken, Peer, Scope, Tokens};
+use backstop_server::access::{ConnectionPeer, CreatedToken, NewToken, Scope, TokenRegistry};
 use backstop_server::{App, serve};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -43,11 +43,16 @@ pub(crate) struct Got {
 }
 
 pub(crate) fn config(text: &str) -> Config {
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text,
     };
-    resolve(Some(written), Overrides::default(), Overrides::default()).unwrap()
+    resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    )
+    .unwrap()
 }
 
 impl Site {
@@ -58,7 +63,11 @@ impl Site {
     /// On a store that does as the test says.
     pub(crate) fn on(store: Arc<dyn Store>, text: &str) -> Self {
         let clock = start().clock;
-        let backstop = Backstop::on(store, Arc::<ManualClock>::clone(&clock), Random::seeded(1));
+        let backstop = Backstop::on(
+            store,
+            Arc::<ManualClock>::clone(&clock),
+            RandomSource::seeded(1),
+        );
         let config = config(text);
         let base = config.server.base.clone();
         let app = App::new(backstop.clone(), config, &base);
@@ -70,14 +79,14 @@ impl Site {
         }
     }
 
-    pub(crate) async fn token(&self, scopes: &[Scope], expires_in: Option<Span>) -> Minted {
+    pub(crate) async fn token(&self, scopes: &[Scope], expires_in: Option<Span>) -> CreatedToken {
         let new = NewToken {
             name: "ada".to_owned(),
             scopes: scopes.to_vec(),
             queues: Vec::new(),
             expires_in,
         };
-        Tokens::of(&self.backstop)
+        TokenRegistry::of(&self.backstop)
             .create("test", new)
             .await
             .unwrap()
@@ -91,7 +100,7 @@ impl Site {
             queues: Vec::new(),
             expires_in: None,
         };
-        let tokens = Tokens::of(&self.backstop);
+        let tokens = TokenRegistry::of(&self.backstop);
         tokens.create("test", new).await.unwrap().token
     }
 
@@ -104,7 +113,7 @@ impl Site {
             queues,
             expires_in: None,
         };
-        Tokens::of(&self.backstop)
+        TokenRegistry::of(&self.backstop)
             .create("test", new)
             .await
             .unwrap()
@@ -179,7 +188,7 @@ impl Got {
 pub(crate) fn request(method: Method, address: &str) -> Builder {
     static NEXT: AtomicU32 = AtomicU32::new(0x0a00_0001);
     let ip = IpAddr::V4(Ipv4Addr::from(NEXT.fetch_add(1, Ordering::Relaxed)));
-    let peer = Peer {
+    let peer = ConnectionPeer {
         address: ip,
         is_encrypted: false,
     };

@@ -2,8 +2,8 @@
 
 use crate::given::{Site, config};
 use backstop::Span;
-use backstop_server::access::{NewToken, Scope, Tokens};
-use backstop_server::serve::{CannotServe, Server, Serving};
+use backstop_server::access::{NewToken, Scope, TokenRegistry};
+use backstop_server::serve::{RunningServer, ServeError, Server};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// Longer than anything here takes that is to come to pass.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-async fn serve(text: &str) -> (Site, Serving) {
+async fn serve(text: &str) -> (Site, RunningServer) {
     let site = Site::new(&format!("[server]\nlisten = \"127.0.0.1:0\"\n{text}"));
     let serving = Server::bind(&site.app).await.unwrap().start();
     (site, serving)
@@ -291,7 +291,7 @@ async fn whoever_waits_for_a_job_or_for_news_is_let_go_when_the_server_closes() 
             "{text}"
         );
         rest(&mut events).await;
-        serving.ended().await;
+        serving.wait_until_ended().await;
     };
     timeout(Duration::from_secs(20), closed)
         .await
@@ -311,11 +311,11 @@ async fn a_server_that_is_forced_cuts_everything_off() {
         .await
         .unwrap();
     serving.force();
-    serving.ended().await;
+    serving.wait_until_ended().await;
     assert_eq!(rest(&mut stream).await, "");
 }
 
-async fn refused(text: &str, tokens: bool) -> Option<CannotServe> {
+async fn refused(text: &str, tokens: bool) -> Option<ServeError> {
     let site = Site::new(text);
     if tokens {
         let new = NewToken {
@@ -324,7 +324,7 @@ async fn refused(text: &str, tokens: bool) -> Option<CannotServe> {
             queues: Vec::new(),
             expires_in: Some(Span::hours(1)),
         };
-        Tokens::of(&site.backstop)
+        TokenRegistry::of(&site.backstop)
             .create("test", new)
             .await
             .unwrap();
@@ -339,25 +339,25 @@ async fn what_others_can_reach_does_not_start_without_tokens_and_encryption() {
     let named = "[server]\nlisten = \"127.0.0.1:0\"\norigins = [\"https://jobs.example.org\"]\n";
     assert!(matches!(
         refused(open, false).await,
-        Some(CannotServe::NoToken(_))
+        Some(ServeError::NoToken(_))
     ));
     assert!(matches!(
         refused(open, true).await,
-        Some(CannotServe::NotEncrypted(_))
+        Some(ServeError::NotEncrypted(_))
     ));
     assert!(matches!(
         refused(proxied, false).await,
-        Some(CannotServe::NoToken(_))
+        Some(ServeError::NoToken(_))
     ));
     assert!(refused(proxied, true).await.is_none());
     assert!(matches!(
         refused(named, false).await,
-        Some(CannotServe::NoToken(_))
+        Some(ServeError::NoToken(_))
     ));
     assert!(refused(named, true).await.is_none());
     let near = "[server]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n";
     assert!(
-        matches!(refused(near, false).await, Some(CannotServe::NoToken(_))),
+        matches!(refused(near, false).await, Some(ServeError::NoToken(_))),
         "a proxy lets others in"
     );
     assert!(refused(near, true).await.is_none());
@@ -375,7 +375,7 @@ async fn a_token_whose_time_is_over_is_no_token() {
     site.clock.advance(Span::secs(5));
     assert!(matches!(
         Server::bind(&site.app).await.err(),
-        Some(CannotServe::NoToken(_))
+        Some(ServeError::NoToken(_))
     ));
 }
 
@@ -385,11 +385,11 @@ async fn a_configuration_it_would_not_have_started_with_is_not_taken_up() {
     let named = "[server]\nlisten = \"127.0.0.1:9\"\norigins = [\"https://jobs.example.org\"]\nsession = \"1h\"\n";
     assert!(matches!(
         serving.prepare(config(named)).await.err(),
-        Some(CannotServe::NoToken(_))
+        Some(ServeError::NoToken(_))
     ));
     site.token(&[Scope::Admin], None).await;
     let change = serving.prepare(config(named)).await.unwrap();
-    serving.change(change);
+    serving.apply(change);
     let server = &site.app.config().server;
     assert_eq!((server.session, server.origins.len()), (Span::hours(1), 1));
     assert_eq!(server.listen.port(), 0, "where it listens stays as it was");
@@ -405,7 +405,7 @@ async fn a_reload_leaves_the_store_as_it_is_however_often() {
     for _ in 0..2 {
         let other = config("[store]\nurl = \"redis://elsewhere/\"\ndurability = \"relaxed\"\n");
         assert!(other.store != store && other.durability != durability);
-        serving.change(serving.prepare(other).await.unwrap());
+        serving.apply(serving.prepare(other).await.unwrap());
         assert!(site.app.config().store == store && site.app.config().durability == durability);
     }
 }

@@ -7,7 +7,7 @@ use axum::http::Method;
 use backstop::audit::AuditEntry;
 use backstop::rusqlite::Connection;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Cell, CellQuery};
+use backstop_core::port::{Cell, ListCellsRequest};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -38,7 +38,7 @@ async fn kept(site: &Site) -> (String, Vec<Cell>, Vec<AuditEntry>) {
         .await
         .unwrap();
     let streams = store.streams().await.unwrap();
-    let query = CellQuery {
+    let query = ListCellsRequest {
         prefix: String::new(),
         after: None,
         limit: CELLS_MAX,

@@ -4,7 +4,7 @@ use crate::given::{GUARDED, Site, bearing, request};
 use axum::body::Body;
 use axum::http::Method;
 use backstop_core::limits::{STREAMS_MAX, TOKEN_QUEUES_MAX};
-use backstop_core::port::Streams;
+use backstop_core::port::StreamStore;
 use backstop_memory::MemoryStore;
 use backstop_server::access::Scope;
 use serde_json::{Value, json};

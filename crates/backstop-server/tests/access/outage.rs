@@ -106,7 +106,7 @@ async fn once_the_store_answers_again_a_revoked_token_is_refused() {
         )))
     };
     assert_eq!(ask().await.status, StatusCode::OK);
-    backstop_server::access::Tokens::of(&site.backstop)
+    backstop_server::access::TokenRegistry::of(&site.backstop)
         .revoke("test", &minted.id)
         .await
         .unwrap();

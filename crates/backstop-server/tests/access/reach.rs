@@ -4,8 +4,8 @@ use crate::given::{GUARDED, Site, bearing, empty, login, request, to};
 use crate::routes::{Route, all};
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
-use backstop::core::port::Swap;
-use backstop_server::access::{Extent, Need, Scope, extent};
+use backstop::core::port::CellSwap;
+use backstop_server::access::{RequiredAccess, RouteScope, Scope, route_scope};
 use serde_json::{Value, json};
 
 /// The queue that the token is for, and one that it is not.
@@ -128,7 +128,7 @@ impl Given {
                 .unwrap();
             given.leave_a_run(queue).await;
         }
-        given.site.backstop.spreads().write().await.unwrap();
+        given.site.backstop.run_times().write().await.unwrap();
         given
     }
 
@@ -145,7 +145,7 @@ impl Given {
             "is_stop_asked": false, "is_left": true, "cursor": null, "runner": 1,
         });
         let value = Some(serde_json::to_vec(&report).unwrap());
-        let swap = Swap {
+        let swap = CellSwap {
             name: format!("bulk/{queue}-run"),
             seen: None,
             version: 7,
@@ -244,13 +244,13 @@ impl Given {
 }
 
 fn is_own(route: &Route) -> bool {
-    extent(&route.method(), &route.pattern) == Extent::Own
+    route_scope(&route.method(), &route.pattern) == RouteScope::OwnQueues
 }
 
 fn guarded() -> impl Iterator<Item = Route> {
     all()
         .into_iter()
-        .filter(|route| route.need() != Need::Nothing)
+        .filter(|route| route.need() != RequiredAccess::Public)
 }
 
 #[tokio::test]
@@ -527,7 +527,7 @@ async fn a_redrive_by_ids_is_of_its_own_letters_and_is_bound_to_their_queue() {
 #[tokio::test]
 async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_of() {
     use backstop::core::WorkerName;
-    use backstop::core::order::Order;
+    use backstop::core::worker_command::WorkerCommand;
     use backstop::workers::LISTED;
     let site = Site::new(GUARDED);
     let token = site.token_for(&[Scope::Work], &[OWN]).await;
@@ -536,10 +536,10 @@ async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_o
         .backstop
         .worker()
         .name(name)
-        .services(backstop::Services::CallersRuntime);
+        .services(backstop::ServicePlacement::CallersRuntime);
     let running = worker
         .handle_raw(OTHER, |_: backstop::Run| async {
-            Ok::<(), backstop::Fail>(())
+            Ok::<(), backstop::RunError>(())
         })
         .start()
         .unwrap();
@@ -556,7 +556,7 @@ async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_o
     }
     site.backstop
         .changes("ada")
-        .order(&WorkerName::new(name), Order::Quiet)
+        .command_worker(&WorkerName::new(name), WorkerCommand::Quiet)
         .await
         .unwrap()
         .unwrap();
@@ -576,7 +576,7 @@ async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_o
             "{about}: {told}"
         );
         let worker = seen().await.unwrap();
-        assert!(worker.asked.is_some(), "it stands: {about}");
+        assert!(worker.active_command.is_some(), "it stands: {about}");
         assert_eq!(worker.about.pid, Some(std::process::id()), "{about}");
     }
     drop(running);

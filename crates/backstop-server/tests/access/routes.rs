@@ -1,7 +1,7 @@
 //! The routes of the router itself: those that the API describes, and those that the sources name.
 
 use axum::http::Method;
-use backstop_server::access::{Need, need};
+use backstop_server::access::{RequiredAccess, required_access};
 use backstop_server::{api, pages};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,8 @@ impl Route {
         !matches!(self.method(), Method::GET | Method::HEAD)
     }
 
-    pub(crate) fn need(&self) -> Need {
-        need(&self.method(), &self.pattern)
+    pub(crate) fn need(&self) -> RequiredAccess {
+        required_access(&self.method(), &self.pattern)
     }
 
     /// Whether people come here, who are sent to log in.

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
 use backstop::JobId;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::{Redrive, RedriveReport};
+use backstop::dead::redrive::{RedrivePlan, RedriveReport};
 use backstop_core::port::Store;
 use backstop_redis::RedisStore;
 use backstop_server::access::Scope;
@@ -372,7 +372,7 @@ async fn an_id_of_several_queues_is_not_shown_by_guessing() {
 #[tokio::test]
 async fn a_redrive_of_a_queue_leaves_jobs_of_the_same_id_alone() {
     let given = Given::new().await;
-    let plan = |selection| Redrive {
+    let plan = |selection| RedrivePlan {
         canary: 1,
         max_failures: 0,
         then_rate: "100/s".parse().unwrap(),

@@ -5,7 +5,7 @@ use crate::routes::{all, writes};
 use axum::body::{Body, Bytes};
 use axum::http::{Method, StatusCode, header};
 use backstop::Span;
-use backstop_server::access::{Need, Scope, Tokens};
+use backstop_server::access::{RequiredAccess, Scope, TokenRegistry};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 async fn nobody_gets_anywhere_without_a_token() {
     let site = Site::new(GUARDED);
     site.token(&[Scope::Admin], None).await;
-    for route in all().iter().filter(|route| route.need() != Need::Nothing) {
+    for route in all()
+        .iter()
+        .filter(|route| route.need() != RequiredAccess::Public)
+    {
         let got = site.ask(empty(to(route))).await;
         assert!(got.is_unknown(route), "{route:?}: {}", got.status);
     }
@@ -36,7 +39,7 @@ async fn nobody_gets_anywhere_without_a_token() {
 async fn only_what_a_machine_or_a_login_asks_for_needs_no_token() {
     let open: Vec<String> = all()
         .into_iter()
-        .filter(|route| route.need() == Need::Nothing)
+        .filter(|route| route.need() == RequiredAccess::Public)
         .map(|route| route.pattern)
         .collect();
     for pattern in open {
@@ -58,7 +61,7 @@ async fn wrong_expired_and_revoked_tokens_open_nothing() {
         .token;
     let gone = site.token(&[Scope::Admin], None).await;
     assert!(
-        Tokens::of(&site.backstop)
+        TokenRegistry::of(&site.backstop)
             .revoke("test", &gone.id)
             .await
             .unwrap()
@@ -71,7 +74,10 @@ async fn wrong_expired_and_revoked_tokens_open_nothing() {
     );
     let longer = format!("{right}0");
     let upper = right.to_uppercase();
-    for route in all().iter().filter(|route| route.need() != Need::Nothing) {
+    for route in all()
+        .iter()
+        .filter(|route| route.need() != RequiredAccess::Public)
+    {
         for token in [&wrong, &longer, &upper, &short, &gone.token, ""] {
             let got = site.ask(empty(bearing(to(route), token))).await;
             assert!(
@@ -99,7 +105,7 @@ async fn each_right_opens_its_own_routes_and_admin_opens_all() {
     for scope in Scope::ALL {
         let token = site.token(&[scope], None).await.token;
         for route in all() {
-            let Need::Scope(needed) = route.need() else {
+            let RequiredAccess::Scope(needed) = route.need() else {
                 continue;
             };
             let status = site.ask(empty(bearing(to(&route), &token))).await.status;
@@ -162,10 +168,10 @@ async fn no_byte_of_a_body_is_read_before_it_is_known_who_sends_it() {
     let reader = site.token(&[Scope::Read], None).await.token;
     for route in writes()
         .iter()
-        .filter(|route| route.need() != Need::Nothing)
+        .filter(|route| route.need() != RequiredAccess::Public)
     {
         let mut builders = vec![to(route), bearing(to(route), "backstop_wrong")];
-        if route.need() != Need::Scope(Scope::Read) {
+        if route.need() != RequiredAccess::Scope(Scope::Read) {
             builders.push(bearing(to(route), &reader));
         }
         for builder in builders {
@@ -249,16 +255,16 @@ async fn a_path_to_stand_under_changes_nothing() {
 
 /// What a route that changes something needs, said once more: a slip in the rules must not be its
 /// own witness.
-fn expected(method: &str, pattern: &str) -> Need {
+fn expected(method: &str, pattern: &str) -> RequiredAccess {
     match (method, pattern) {
         ("POST", "/v1/jobs" | "/v1/jobs/batch" | "/v1/streams/{s}/records") => {
-            Need::Scope(Scope::Push)
+            RequiredAccess::Scope(Scope::Push)
         }
-        ("POST", "/v1/lease" | "/v1/settle" | "/v1/beat") => Need::Scope(Scope::Work),
+        ("POST", "/v1/lease" | "/v1/settle" | "/v1/beat") => RequiredAccess::Scope(Scope::Work),
         // A count that is asked for with a body.
-        ("POST", "/v1/bulk/preview") => Need::Scope(Scope::Read),
-        ("POST", "/login" | "/logout") => Need::Nothing,
-        _ => Need::Scope(Scope::Admin),
+        ("POST", "/v1/bulk/preview") => RequiredAccess::Scope(Scope::Read),
+        ("POST", "/login" | "/logout") => RequiredAccess::Public,
+        _ => RequiredAccess::Scope(Scope::Admin),
     }
 }
 
@@ -278,7 +284,7 @@ async fn whatever_changes_something_is_an_administrators_but_for_producers_worke
         let is_refused = status == StatusCode::FORBIDDEN;
         assert_eq!(
             is_refused,
-            expected == Need::Scope(Scope::Admin),
+            expected == RequiredAccess::Scope(Scope::Admin),
             "{route:?}: {status}"
         );
     }
@@ -288,13 +294,13 @@ async fn whatever_changes_something_is_an_administrators_but_for_producers_worke
 fn whoever_may_look_sees_everything_but_the_audit() {
     for route in all()
         .iter()
-        .filter(|route| !route.is_write() && route.need() != Need::Nothing)
+        .filter(|route| !route.is_write() && route.need() != RequiredAccess::Public)
     {
         let expected = match route.pattern.as_str() {
-            "/v1/audit" | "/audit" => Need::Scope(Scope::Admin),
+            "/v1/audit" | "/audit" => RequiredAccess::Scope(Scope::Admin),
             // What one's own token is good for may be asked with any.
-            "/v1/capabilities" => Need::Known,
-            _ => Need::Scope(Scope::Read),
+            "/v1/capabilities" => RequiredAccess::AnyCaller,
+            _ => RequiredAccess::Scope(Scope::Read),
         };
         assert_eq!(route.need(), expected, "{route:?}");
     }

@@ -3,8 +3,8 @@
 use crate::given::{GUARDED, HOST, PROXIED, Site, bearing, empty, login, request};
 use axum::http::{Method, StatusCode, header};
 use backstop::Span;
-use backstop_core::port::CellQuery;
-use backstop_server::access::{Peer, Scope, Tokens};
+use backstop_core::port::ListCellsRequest;
+use backstop_server::access::{ConnectionPeer, Scope, TokenRegistry};
 
 async fn looks_in(site: &Site, cookie: &str) -> StatusCode {
     site.ask(empty(
@@ -70,9 +70,9 @@ async fn over_tls_the_cookie_is_bound_to_its_host() {
     request
         .headers_mut()
         .insert(header::ORIGIN, format!("https://{HOST}").parse().unwrap());
-    let peer = Peer {
+    let peer = ConnectionPeer {
         is_encrypted: true,
-        ..Peer::default()
+        ..ConnectionPeer::default()
     };
     request.extensions_mut().insert(peer);
     let cookie = encrypted.ask(request).await.text(header::SET_COOKIE);
@@ -182,7 +182,7 @@ async fn the_store_has_neither_token_nor_cookie() {
     let cookie = site.log_in(&minted.token).await;
     let id = cookie.split_once('=').unwrap().1;
     for prefix in ["token/", "session/"] {
-        let query = CellQuery {
+        let query = ListCellsRequest {
             prefix: prefix.to_owned(),
             after: None,
             limit: 100,
@@ -252,7 +252,7 @@ async fn a_revoked_token_takes_its_sessions_along() {
     let minted = site.token(&[Scope::Read], None).await;
     let cookie = site.log_in(&minted.token).await;
     assert!(
-        Tokens::of(&site.backstop)
+        TokenRegistry::of(&site.backstop)
             .revoke("test", &minted.id)
             .await
             .unwrap()

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::request::Builder;
 use axum::http::{Method, StatusCode, Version, header};
 use backstop::QueueName;
-use backstop_server::access::{Need, Peer, Scope};
+use backstop_server::access::{ConnectionPeer, RequiredAccess, Scope};
 
 /// As a page of another site makes a browser send it.
 fn foreign(builder: &Builder) -> Vec<Builder> {
@@ -112,7 +112,7 @@ async fn a_session_needs_to_be_seen_to_come_from_our_page() {
         .await;
     for route in writes()
         .iter()
-        .filter(|route| route.need() != Need::Nothing)
+        .filter(|route| route.need() != RequiredAccess::Public)
     {
         let unsaid = to(route).header(header::COOKIE, &cookie);
         assert_eq!(
@@ -284,9 +284,9 @@ async fn over_tls_a_page_of_the_same_name_that_came_in_the_open_can_change_nothi
     let token = site.token(&[Scope::Admin], None).await.token;
     let cookie = site.log_in(&token).await;
     let from = |scheme: &str, is_encrypted: bool| {
-        let peer = Peer {
+        let peer = ConnectionPeer {
             is_encrypted,
-            ..Peer::default()
+            ..ConnectionPeer::default()
         };
         let ours = request(Method::POST, "/v1/queues/q/pause").extension(peer);
         let ours = ours.header(header::COOKIE, &cookie);

@@ -4,7 +4,7 @@ use crate::given::{Site, config};
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use backstop_server::access::Scope;
-use backstop_server::serve::{Server, Serving};
+use backstop_server::serve::{RunningServer, Server};
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
@@ -58,7 +58,7 @@ fn text(folder: &Path) -> String {
     )
 }
 
-async fn serve() -> (TempDir, CertificateDer<'static>, Site, Serving) {
+async fn serve() -> (TempDir, CertificateDer<'static>, Site, RunningServer) {
     let folder = tempfile::tempdir().unwrap();
     let trusted = write_certificate(folder.path());
     let site = Site::new(&text(folder.path()));
@@ -67,7 +67,7 @@ async fn serve() -> (TempDir, CertificateDer<'static>, Site, Serving) {
 }
 
 async fn connect(
-    serving: &Serving,
+    serving: &RunningServer,
     trusted: &CertificateDer<'static>,
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
@@ -149,7 +149,7 @@ async fn who_speaks_the_newer_protocol_is_answered_in_it_and_guarded_alike() {
 /// A connection in the newer protocol over which one request was answered; `window` is what it
 /// takes of an answer.
 async fn connected(
-    serving: &Serving,
+    serving: &RunningServer,
     trusted: &CertificateDer<'static>,
     window: u32,
 ) -> (
@@ -163,7 +163,7 @@ async fn connected(
     (sender, tokio::spawn(connection))
 }
 
-fn ask(serving: &Serving, path: &str) -> Request<Body> {
+fn ask(serving: &RunningServer, path: &str) -> Request<Body> {
     let uri = format!("https://localhost:{}{path}", serving.address().port());
     Request::get(uri).body(Body::empty()).unwrap()
 }
@@ -253,7 +253,7 @@ async fn a_new_certificate_is_taken_up_and_a_bad_one_is_not() {
     );
     let new = write_certificate(folder.path());
     let change = serving.prepare(config(&text(folder.path()))).await.unwrap();
-    serving.change(change);
+    serving.apply(change);
     assert!(connect(&serving, &new, &[]).await.is_ok());
     assert!(
         connect(&serving, &old, &[]).await.is_err(),

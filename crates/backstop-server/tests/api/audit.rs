@@ -7,8 +7,8 @@ use axum::http::Method;
 use backstop::Span;
 use backstop::audit::AuditEntry;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::Redrive;
-use backstop_server::access::{Need, Scope, need};
+use backstop::dead::redrive::RedrivePlan;
+use backstop_server::access::{RequiredAccess, Scope, required_access};
 use backstop_server::api;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -140,7 +140,8 @@ fn changes() -> Vec<(String, String)> {
             .map(|method| method.to_uppercase())
         {
             if method != "GET"
-                && need(&method.parse().unwrap(), pattern) == Need::Scope(Scope::Admin)
+                && required_access(&method.parse().unwrap(), pattern)
+                    == RequiredAccess::Scope(Scope::Admin)
             {
                 routes.push((method, pattern.clone()));
             }
@@ -175,7 +176,7 @@ async fn given() -> (Api, String, TempDir) {
     api.post("/v1/queues/paused/pause", Value::Null).await.ok();
     api.bury("q", "dead", "boom").await;
     let then_rate = "1/s".parse().unwrap();
-    let plan = Redrive {
+    let plan = RedrivePlan {
         canary: 1,
         max_failures: 0,
         then_rate,

@@ -1,14 +1,14 @@
 //! `/breakers`.
 
 use crate::given::given;
-use backstop::breakers::GuardName;
+use backstop::breakers::BreakerName;
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn breakers_and_gates_are_listed_and_reset_and_that_is_written_down() {
     let api = given();
     for name in ["q", "q/mail"] {
-        let guard: GuardName = name.parse().unwrap();
+        let guard: BreakerName = name.parse().unwrap();
         api.backstop
             .breakers()
             .open(&guard, "maintenance")

@@ -1,7 +1,7 @@
 //! `/bulk`: actions on all jobs that match, as objects.
 
 use crate::given::{Api, given};
-use backstop::core::port::Swap;
+use backstop::core::port::CellSwap;
 use backstop::{Backstop, Span};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn kept(backstop: &Backstop, id: &str, who: &str, queue: &str, ended_at: V
         "cursor": null, "runner": 1,
     });
     let value = Some(serde_json::to_vec(&report).unwrap());
-    let swap = Swap {
+    let swap = CellSwap {
         name: format!("bulk/{id}"),
         seen: None,
         version: 7,

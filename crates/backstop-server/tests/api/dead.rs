@@ -3,9 +3,11 @@
 use crate::given::{Api, given};
 use axum::http::Method;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, THEN_RATE_USUAL};
+use backstop::dead::redrive::{
+    CANARY_DEFAULT, MAX_FAILURES_DEFAULT, RedrivePlan, THEN_RATE_DEFAULT,
+};
 use backstop::{JobId, QueueName, Span};
-use backstop_core::{Bounds, Overflow};
+use backstop_core::{Overflow, QueueBounds};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -358,10 +360,10 @@ async fn a_redrive_takes_every_way_to_select() {
 #[tokio::test]
 async fn a_redrive_that_nobody_runs_says_so() {
     let api = buried().await;
-    let plan = Redrive {
-        canary: CANARY_USUAL,
-        max_failures: MAX_FAILURES_USUAL,
-        then_rate: THEN_RATE_USUAL,
+    let plan = RedrivePlan {
+        canary: CANARY_DEFAULT,
+        max_failures: MAX_FAILURES_DEFAULT,
+        then_rate: THEN_RATE_DEFAULT,
         selection: DeadSelection::All,
     };
     api.backstop.dead().redrive(plan).await.unwrap();
@@ -436,10 +438,10 @@ async fn a_letter_whose_twin_lives_is_refused_and_the_answer_names_it() {
 #[tokio::test]
 async fn what_a_full_queue_has_no_room_for_stays_dead_and_is_told() {
     let api = buried().await;
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(1),
         overflow: Overflow::DropOldest,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     api.backstop
         .store()

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use backstop::testing::start;
-use backstop_server::access::{NewToken, Scope, Tokens};
+use backstop_server::access::{NewToken, Scope, TokenRegistry};
 use backstop_server::{App, api, serve};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -190,7 +190,7 @@ impl Given {
             expires_in: None,
         };
         let token = runtime
-            .block_on(Tokens::of(&backstop).create("test", new))
+            .block_on(TokenRegistry::of(&backstop).create("test", new))
             .unwrap()
             .token;
         let router = serve::router(&App::new(backstop, config(text), ""));

@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::{Extension, Router};
 use backstop::audit::AuditEntry;
-use backstop::config::{Config, Overrides, Written, resolve};
-use backstop::testing::{Test, start};
+use backstop::config::{Config, ConfigFile, ConfigOverrides, resolve};
+use backstop::testing::{TestBackstop, start};
 use backstop::{Backstop, ManualClock};
-use backstop_server::access::{Caller, Scope, Scopes};
+use backstop_server::access::{Caller, Scope, ScopeSet};
 use backstop_server::{App, api};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -32,11 +32,16 @@ pub(crate) struct Answer {
 
 /// What a configuration file with this text says.
 pub(crate) fn config(text: &str) -> Config {
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text,
     };
-    resolve(Some(written), Overrides::default(), Overrides::default()).expect(text)
+    resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    )
+    .expect(text)
 }
 
 /// The routes as `serve` mounts them, asked by a caller with these rights.
@@ -45,11 +50,11 @@ pub(crate) fn router(app: &App, scopes: &[Scope]) -> Router {
 }
 
 fn router_for(app: &App, caller: &str, scopes: &[Scope]) -> Router {
-    let caller = Caller::new(caller, scopes.iter().copied().collect::<Scopes>());
+    let caller = Caller::new(caller, scopes.iter().copied().collect::<ScopeSet>());
     let (api, _) = OpenApiRouter::new()
         .nest("/v1", api::routes())
         .split_for_parts();
-    api.merge(api::described(app.base()))
+    api.merge(api::description_route(app.base()))
         .layer(Extension(caller))
         .with_state(app.clone())
 }
@@ -61,7 +66,7 @@ pub(crate) fn given() -> Api {
 
 /// An API for an administrator.
 pub(crate) fn given_with(text: &str) -> Api {
-    let Test { backstop, clock } = start();
+    let TestBackstop { backstop, clock } = start();
     on(backstop, clock, text, &[Scope::Admin])
 }
 
@@ -76,7 +81,7 @@ pub(crate) fn on(backstop: Backstop, clock: Arc<ManualClock>, text: &str, scopes
 
 /// One API, asked by two administrators.
 pub(crate) fn given_for(callers: [&str; 2]) -> [Api; 2] {
-    let Test { backstop, clock } = start();
+    let TestBackstop { backstop, clock } = start();
     let app = App::new(backstop.clone(), config(""), "");
     callers.map(|caller| Api {
         router: router_for(&app, caller, &[Scope::Admin]),

@@ -5,7 +5,7 @@ use crate::hostile::flaky;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use axum::response::Response;
-use backstop::core::State;
+use backstop::core::JobState;
 use backstop::testing::start;
 use backstop::{Backstop, JobId, Span};
 use backstop_server::App;
@@ -38,7 +38,7 @@ async fn until_ready(backstop: &Backstop, count: u64) {
         let queues = backstop.store().queues(backstop.now()).await.unwrap();
         queues
             .iter()
-            .any(|queue| queue.name.as_str() == "q" && queue.counts.of(State::Ready) == count)
+            .any(|queue| queue.name.as_str() == "q" && queue.counts.of(JobState::Ready) == count)
     })
     .await;
 }
@@ -101,7 +101,7 @@ async fn jobs_for_callers_that_hung_up_are_nobodys_loss_and_ready_at_once() {
             .unwrap();
         assert_eq!(
             (job.lost_leases, job.state),
-            (0, State::Ready),
+            (0, JobState::Ready),
             "{n} never ran"
         );
     }
@@ -173,7 +173,7 @@ async fn a_caller_that_stops_waiting_takes_no_job_from_others() {
             .unwrap()
             .unwrap()
             .state,
-        State::Ready
+        JobState::Ready
     );
     assert_eq!(api.lease("q", 1).await.len(), 1);
 }

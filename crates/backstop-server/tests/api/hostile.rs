@@ -3,7 +3,7 @@
 use crate::given::{Api, given, on};
 use axum::http::Method;
 use backstop::testing::start;
-use backstop::{Backstop, Random};
+use backstop::{Backstop, RandomSource};
 use backstop_memory::MemoryStore;
 use backstop_server::access::Scope;
 use backstop_testkit::flaky::Flaky;
@@ -135,7 +135,7 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
 pub(crate) fn flaky() -> (Api, Arc<Flaky>) {
     let clock = start().clock;
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    let backstop = Backstop::on(store.clone(), clock.clone(), Random::seeded(1));
+    let backstop = Backstop::on(store.clone(), clock.clone(), RandomSource::seeded(1));
     (on(backstop, clock, "", &[Scope::Admin]), store)
 }
 

@@ -1,7 +1,7 @@
 //! `/jobs`: looking at jobs, and doing something to one.
 
 use crate::given::{Api, given, given_with};
-use backstop::{Exec, JobId, Running};
+use backstop::{Exec, JobId, RunningWorker};
 use backstop_server::access::Scope;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -234,7 +234,7 @@ async fn why_names_the_gate_and_what_opens_it() {
 }
 
 /// An API with a job before each of these gates, called by its gate.
-async fn before_each_gate() -> (Api, Running) {
+async fn before_each_gate() -> (Api, RunningWorker) {
     let api =
         given_with("[queues.limited]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n");
     let push = async |queue: &str, id: &str, more: Value| {

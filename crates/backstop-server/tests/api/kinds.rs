@@ -27,7 +27,7 @@ async fn runs_of_workers_elsewhere_are_told_by_kind_once_however_often_their_end
         json!({ "window": "1h", "kinds": [] }),
         "nobody wrote yet"
     );
-    api.backstop.spreads().write().await.unwrap();
+    api.backstop.run_times().write().await.unwrap();
     for window in ["5m", "1h", "24h", "7d"] {
         let told = api.get(&format!("/v1/kinds?window={window}")).await.ok();
         assert_eq!(told["window"], window);

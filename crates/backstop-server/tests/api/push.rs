@@ -3,7 +3,7 @@
 use crate::given::{given, given_with, on};
 use axum::http::Method;
 use backstop::core::port::Store;
-use backstop::core::{Bounds, Overflow};
+use backstop::core::{Overflow, QueueBounds};
 use backstop::{JobId, QueueName, Span};
 use backstop_memory::MemoryStore;
 use backstop_server::access::Scope;
@@ -251,10 +251,10 @@ async fn what_is_too_large_is_refused_by_its_size() {
 #[tokio::test]
 async fn a_full_queue_says_when_to_try_again() {
     let api = given_with("");
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(1),
         overflow: Overflow::Reject,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     api.backstop
         .store()

@@ -4,9 +4,9 @@ use crate::given::{Api, given, given_with};
 use axum::http::Method;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::limits::{PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
-use backstop::core::stream::{Change, Failing};
-use backstop::streams::Standing;
+use backstop::core::port::{KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, TakeRequest};
+use backstop::core::stream::{FailingCall, KeyChange};
+use backstop::streams::KeyState;
 use backstop::{Span, StreamKey, StreamName};
 use serde_json::{Value, json};
 
@@ -83,9 +83,9 @@ async fn the_answer_names_records_that_are_off_the_step() {
     );
     assert_eq!(push(210).await.get("off_step"), None);
     assert_eq!(push(100).await["off_step"]["from"], 60);
-    let standing = Standing {
+    let standing = KeyState {
         step: Some(60),
-        ..Standing::default()
+        ..KeyState::default()
     };
     standing_at(&api, "uptime", "b", 600, standing).await;
     let records = json!({ "records": [record("b", 630), record("b", 690), record("b", 570)] });
@@ -208,41 +208,41 @@ async fn keys_are_listed_page_by_page_and_shown_with_secrets_hidden() {
 
 /// A key that was handled up to here.
 async fn handled_up_to(api: &Api, stream: &str, key: &str, watermark: i64) {
-    let standing = Standing {
+    let standing = KeyState {
         step: Some(60),
-        ..Standing::default()
+        ..KeyState::default()
     };
     standing_at(api, stream, key, watermark, standing).await;
 }
 
 /// A key that was handled up to here, and stands like this.
-async fn standing_at(api: &Api, stream: &str, key: &str, watermark: i64, standing: Standing) {
+async fn standing_at(api: &Api, stream: &str, key: &str, watermark: i64, standing: KeyState) {
     let (now, number) = (api.backstop.now(), LeaseNumber::draw(7));
     let (stream, key): (StreamName, StreamKey) = (stream.parse().unwrap(), key.parse().unwrap());
-    let take = Take {
+    let take = TakeRequest {
         stream: stream.clone(),
         number,
         worker: WorkerName::new("w"),
         until: now.after(Span::secs(15)),
-        wanted: Wanted::Keys(vec![key.clone()]),
+        wanted: KeySelection::Keys(vec![key.clone()]),
     };
     let taken = api.backstop.store().take(take, now).await.unwrap();
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(watermark),
-        standing: standing.to_bytes(),
-        ..Change::default()
+        state: standing.to_bytes(),
+        ..KeyChange::default()
     };
     let lease = KeyLease {
         stream,
         key,
         number,
     };
-    let advance = Advance {
+    let advance = KeyAdvance {
         lease,
         turn: 1,
         seen: taken.keys[0].arrived,
         change,
-        then: Then::Release(None),
+        lease_action: KeyLeaseAction::Release(None),
     };
     api.backstop
         .store()
@@ -259,10 +259,10 @@ pub(crate) async fn halted(api: &Api, stream: &str, key: &str, position: i64) {
     )
     .await
     .ok();
-    let standing = Standing {
+    let standing = KeyState {
         step: Some(60),
         halted: Some(position),
-        ..Standing::default()
+        ..KeyState::default()
     };
     standing_at(api, stream, key, position - 60, standing).await;
 }
@@ -384,7 +384,7 @@ async fn a_stream_nobody_has_heard_of_is_not_found() {
 async fn the_error_of_a_record_that_fails_is_redacted_by_whoever_shows_it() {
     // As a worker wrote it down that knew of no such name.
     let error = "answer: {\"pin\": \"4711\"} pin=4711 for card 9".to_owned();
-    let failing = Failing {
+    let failing = FailingCall {
         position: 120,
         failures: 2,
         due: 0,
@@ -397,10 +397,10 @@ async fn the_error_of_a_record_that_fails_is_redacted_by_whoever_shows_it() {
         api.post("/v1/streams/s/records", record("a", 120))
             .await
             .ok();
-        let standing = Standing {
+        let standing = KeyState {
             step: Some(60),
             failing: Some(failing.clone()),
-            ..Standing::default()
+            ..KeyState::default()
         };
         standing_at(&api, "s", "a", 60, standing).await;
         let key = api.get("/v1/streams/s/keys/a").await.ok();

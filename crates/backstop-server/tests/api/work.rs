@@ -665,7 +665,7 @@ async fn a_rate_limit_is_kept_and_the_rest_stays_in_line() {
 #[tokio::test]
 async fn a_death_that_finds_no_room_leaves_the_job_alive() {
     let api = given();
-    let bounds = backstop::core::Bounds {
+    let bounds = backstop::core::QueueBounds {
         dead_max: 1,
         ..Default::default()
     };
@@ -684,7 +684,7 @@ async fn a_death_that_finds_no_room_leaves_the_job_alive() {
 
 /// A worker that took this job and never came back.
 async fn vanish(api: &Api, name: &str) {
-    use backstop::core::port::Seize;
+    use backstop::core::port::SeizeRequest;
     let store = api.backstop.store();
     api.clock.advance(Span::secs(16));
     let number = backstop::core::LeaseNumber::draw(api.backstop.now().as_micros().unsigned_abs());
@@ -692,7 +692,7 @@ async fn vanish(api: &Api, name: &str) {
     let until = api.backstop.now().after(Span::secs(15));
     let seized = store
         .seize(
-            Seize {
+            SeizeRequest {
                 number,
                 worker,
                 until,

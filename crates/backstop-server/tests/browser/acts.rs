@@ -5,12 +5,12 @@ use crate::page::{Node, Page};
 use crate::rules;
 use crate::site::{BUSY, SECRET, Site};
 use backstop::core::amend::Filter;
-use backstop::core::order::Asked;
-use backstop::core::port::{Gate, PageQuery, QueueStatus, Swap};
+use backstop::core::port::{CellSwap, ListJobsRequest, QueueState, QueueStatus};
+use backstop::core::worker_command::DesiredWorkerState;
 use backstop::dead::redrive::RedriveReport;
-use backstop::streams::Standing;
+use backstop::streams::KeyState;
 use backstop::workers::LISTED;
-use backstop::{JobId, State, StreamKey};
+use backstop::{JobId, JobState, StreamKey};
 use serde_json::{Value, json};
 
 /// With script, and without.
@@ -53,16 +53,16 @@ impl Site {
     }
 
     /// A job of a queue in a state.
-    pub(crate) fn a_job(&self, queue: &str, state: State) -> JobId {
+    pub(crate) fn a_job(&self, queue: &str, state: JobState) -> JobId {
         let filter = Filter {
             queue: Some(queue.parse().unwrap()),
             state: Some(state),
             ..Filter::default()
         };
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter,
             limit: 1,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let page = self
             .wait(self.backstop.store().jobs(query, self.backstop.now()))
@@ -73,7 +73,7 @@ impl Site {
             .id
     }
 
-    pub(crate) fn state(&self, id: JobId) -> State {
+    pub(crate) fn state(&self, id: JobId) -> JobState {
         self.wait(self.backstop.job(id)).unwrap().unwrap().state
     }
 
@@ -82,13 +82,13 @@ impl Site {
     }
 
     /// How the only key of a stream stands.
-    fn standing(&self, stream: &str) -> Standing {
+    fn standing(&self, stream: &str) -> KeyState {
         let stream = self.backstop.stream(stream).unwrap();
         let stored = self
             .wait(stream.key(&StreamKey::new("plain").unwrap()))
             .unwrap()
             .unwrap();
-        Standing::from_bytes(&stored.standing).unwrap()
+        KeyState::from_bytes(&stored.state).unwrap()
     }
 
     /// The only redrive there is.
@@ -125,7 +125,7 @@ impl Site {
             cell.version.wrapping_add(1),
             Some(run.to_string().into_bytes()),
         );
-        self.wait(store.swap(vec![Swap {
+        self.wait(store.swap(vec![CellSwap {
             name,
             seen: Some(cell.version),
             version,
@@ -155,19 +155,19 @@ fn a_queue_is_paused_and_resumed() {
         let site = Site::busy();
         enter(&page, &site, "/queues");
         confirm(&page, "Pause mail…", "Yes, pause mail");
-        assert_eq!(site.queue("mail").gate, Gate::Paused);
+        assert_eq!(site.queue("mail").state, QueueState::Paused);
         follow(&page, "button", "Resume mail");
-        assert_eq!(site.queue("mail").gate, Gate::Open);
+        assert_eq!(site.queue("mail").state, QueueState::Active);
         page.go(&site.at("/queues/mail"));
         confirm(&page, "Pause…", "Pause");
-        assert_eq!(site.queue("mail").gate, Gate::Paused);
+        assert_eq!(site.queue("mail").state, QueueState::Paused);
         page.go(&site.at("/queues"));
         confirm(&page, "Pause all queues…", "Yes, pause all queues");
-        assert_eq!(site.queue("failing").gate, Gate::Paused);
+        assert_eq!(site.queue("failing").state, QueueState::Paused);
         confirm(&page, "Resume all…", "Yes, resume them");
         assert_eq!(
-            (site.queue("failing").gate, site.queue("mail").gate),
-            (Gate::Open, Gate::Paused)
+            (site.queue("failing").state, site.queue("mail").state),
+            (QueueState::Active, QueueState::Paused)
         );
     }
 }
@@ -177,15 +177,15 @@ fn a_job_is_retried_and_another_is_cancelled() {
     for page in visitors() {
         let site = Site::busy();
         let (failed, waiting) = (
-            site.a_job("failing", State::Retrying),
-            site.a_job("mail", State::Scheduled),
+            site.a_job("failing", JobState::Retrying),
+            site.a_job("mail", JobState::Scheduled),
         );
         enter(&page, &site, &format!("/jobs/{failed}"));
         confirm(&page, "Retry…", "Yes, retry it");
-        assert_eq!(site.state(failed), State::Ready);
+        assert_eq!(site.state(failed), JobState::Ready);
         page.go(&site.at(&format!("/jobs/{waiting}")));
         confirm(&page, "Cancel…", "Yes, cancel it");
-        assert_eq!(site.state(waiting), State::Cancelled);
+        assert_eq!(site.state(waiting), JobState::Cancelled);
     }
 }
 
@@ -196,12 +196,12 @@ fn a_group_of_dead_letters_is_requeued_after_a_question() {
         enter(&page, &site, "/dead?queue=dying");
         follow(&page, "link", "Requeue…");
         assert!(
-            site.queue("dying").counts.of(State::Dead) > 0,
+            site.queue("dying").counts.of(JobState::Dead) > 0,
             "a question changes nothing"
         );
         follow(&page, "button", "Yes, requeue");
         page.wait_until("all are requeued", |_| {
-            site.queue("dying").counts.of(State::Dead) == 0
+            site.queue("dying").counts.of(JobState::Dead) == 0
         });
     }
 }
@@ -210,13 +210,16 @@ fn a_group_of_dead_letters_is_requeued_after_a_question() {
 fn a_dead_letter_is_moved_to_another_queue() {
     for page in visitors() {
         let site = Site::busy();
-        let letter = site.a_job("dying", State::Dead);
+        let letter = site.a_job("dying", JobState::Dead);
         enter(&page, &site, &format!("/dead/{letter}"));
         page.click("DisclosureTriangle", "Move…");
         page.fill("combobox", "To queue", "elsewhere");
         follow(&page, "button", "Move it");
         let job = site.wait(site.backstop.job(letter)).unwrap().unwrap();
-        assert_eq!((job.queue.as_str(), job.state), ("elsewhere", State::Ready));
+        assert_eq!(
+            (job.queue.as_str(), job.state),
+            ("elsewhere", JobState::Ready)
+        );
     }
 }
 
@@ -224,14 +227,14 @@ fn a_dead_letter_is_moved_to_another_queue() {
 fn a_redrive_sends_a_few_first() {
     for page in visitors() {
         let site = Site::busy();
-        let before = site.queue("dying").counts.of(State::Dead);
+        let before = site.queue("dying").counts.of(JobState::Dead);
         enter(&page, &site, "/dead?queue=dying");
         follow(&page, "link", "Redrive…");
         page.fill("spinbutton", "Letters that go first", "1");
         page.fill("spinbutton", "Of these may die again", "0");
         follow(&page, "button", "Start");
         page.wait_until("the first letter is out", |_| {
-            site.queue("dying").counts.of(State::Dead) < before
+            site.queue("dying").counts.of(JobState::Dead) < before
         });
     }
 }
@@ -246,7 +249,7 @@ fn a_schedule_is_run_now_paused_and_resumed() {
         assert_eq!(site.queue("digests").totals.enqueued, before + 1);
         confirm(&page, "Pause…", "Pause");
         let paused = || {
-            site.wait(site.backstop.schedules().known()).unwrap()[0]
+            site.wait(site.backstop.schedules().list_known()).unwrap()[0]
                 .1
                 .paused
                 .is_some()
@@ -262,7 +265,7 @@ fn a_schedule_is_paused_from_the_list_only_after_a_question() {
     for page in visitors() {
         let site = Site::busy();
         let paused = || {
-            site.wait(site.backstop.schedules().known()).unwrap()[0]
+            site.wait(site.backstop.schedules().list_known()).unwrap()[0]
                 .1
                 .paused
                 .is_some()
@@ -293,9 +296,7 @@ fn a_key_of_a_stream_is_disabled_and_enabled() {
         let stored = site
             .wait(stream.key(&StreamKey::new("plain").unwrap()))
             .unwrap();
-        assert!(
-            stored.is_none_or(|stored| !Standing::from_bytes(&stored.standing).unwrap().disabled)
-        );
+        assert!(stored.is_none_or(|stored| !KeyState::from_bytes(&stored.state).unwrap().disabled));
     }
 }
 
@@ -369,7 +370,7 @@ fn a_worker_is_quieted_resumed_and_stopped() {
                 .into_iter()
                 .find(|worker| worker.status.name.as_str() == name)
                 .unwrap();
-            worker.asked.map(|order| order.asked)
+            worker.active_command.map(|order| order.asked)
         };
         enter(&page, &site, "/workers");
         confirm(
@@ -377,7 +378,7 @@ fn a_worker_is_quieted_resumed_and_stopped() {
             &format!("Quiet {name}…"),
             &format!("Yes, quiet {name}"),
         );
-        assert_eq!(asked(), Some(Asked::Quiet));
+        assert_eq!(asked(), Some(DesiredWorkerState::Quiet));
         follow(&page, "button", &format!("Resume {name}"));
         assert_eq!(asked(), None);
         confirm(
@@ -385,7 +386,7 @@ fn a_worker_is_quieted_resumed_and_stopped() {
             &format!("Stop {name}…"),
             &format!("Yes, stop {name}"),
         );
-        assert_eq!(asked(), Some(Asked::Stop));
+        assert_eq!(asked(), Some(DesiredWorkerState::Stop));
     }
 }
 
@@ -394,8 +395,8 @@ fn a_job_and_a_dead_letter_are_deleted() {
     for page in visitors() {
         let site = Site::busy();
         for (section, queue, state) in [
-            ("jobs", "mail", State::Scheduled),
-            ("dead", "dying", State::Dead),
+            ("jobs", "mail", JobState::Scheduled),
+            ("dead", "dying", JobState::Dead),
         ] {
             let id = site.a_job(queue, state);
             enter(&page, &site, &format!("/{section}/{id}"));
@@ -412,7 +413,7 @@ fn a_payload_is_shown_whole_after_a_question_and_the_audit_says_so() {
         enter(
             &page,
             &site,
-            &format!("/jobs/{}", site.a_job("mail", State::Scheduled)),
+            &format!("/jobs/{}", site.a_job("mail", JobState::Scheduled)),
         );
         assert!(!page.text().contains(SECRET), "{}", page.text());
         confirm(&page, "Show payload…", "Show it whole");
@@ -512,7 +513,7 @@ fn a_sweep_is_run_now() {
         confirm(&page, "Run now…", "Run now");
         let orders = site.queue("orders");
         assert_eq!(
-            (orders.counts.of(State::Ready), orders.totals.enqueued),
+            (orders.counts.of(JobState::Ready), orders.totals.enqueued),
             (1, 1),
             "the lost row has its job"
         );
@@ -528,14 +529,14 @@ fn all_jobs_that_match_are_deleted_after_a_question() {
         choose_all(&page);
         follow(&page, "button", "Delete…");
         assert_eq!(
-            site.queue("done").counts.of(State::Done),
+            site.queue("done").counts.of(JobState::Done),
             2,
             "a question changes nothing"
         );
         page.fill("textbox", "Type delete to go on", "delete");
         follow(&page, "button", "Yes, delete");
         page.wait_until("all are gone", |_| {
-            site.queue("done").counts.of(State::Done) == 0
+            site.queue("done").counts.of(JobState::Done) == 0
         });
     }
 }

@@ -5,9 +5,9 @@ use crate::acts::{confirm, follow, visitors};
 use crate::crawl::{ALIKE_MAX, crawl};
 use crate::page::{ENTER, ESCAPE, Page, TAB};
 use crate::site::{BUSY, NEWS, Site};
-use backstop::core::port::Gate;
+use backstop::core::port::QueueState;
 use backstop::workers::LISTED;
-use backstop::{Run, Running};
+use backstop::{Run, RunningWorker};
 
 /// The form that is asked, by what it would be sent with.
 const ASKED: &str = "document.querySelector('details.confirm[open] input[name=name]')?.value ?? ''";
@@ -33,7 +33,7 @@ fn reasons(site: &Site) -> Vec<Option<String>> {
 }
 
 /// Another worker, before all others by its name.
-fn first_worker(site: &Site) -> Running {
+fn first_worker(site: &Site) -> RunningWorker {
     site.wait(async {
         let worker = site
             .backstop
@@ -123,7 +123,7 @@ fn a_question_is_put_away_with_escape_and_with_a_click_beside_it() {
         (page.eval(OPEN), page.eval(REASON)),
         (1.into(), "half a sent".into())
     );
-    assert_eq!(site.queue("mail").gate, Gate::Open);
+    assert_eq!(site.queue("mail").state, QueueState::Active);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_audit_says_why_a_queue_was_paused() {
         page.click("DisclosureTriangle", "Pause…");
         page.fill("textbox", "Reason", "mail is moved");
         follow(&page, "button", "Pause");
-        assert_eq!(site.queue("mail").gate, Gate::Paused);
+        assert_eq!(site.queue("mail").state, QueueState::Paused);
         assert_eq!(reasons(&site)[0].as_deref(), Some("mail is moved"));
         page.go(&site.at("/audit"));
         assert!(page.text().contains("mail is moved"), "{}", page.text());
@@ -147,7 +147,7 @@ fn everything_works_below_a_path() {
         let site = Site::mounted("/board");
         page.go(&site.at("/queues"));
         confirm(&page, "Pause mail…", "Yes, pause mail");
-        assert_eq!(site.queue("mail").gate, Gate::Paused);
+        assert_eq!(site.queue("mail").state, QueueState::Paused);
         assert_eq!(page.address(), site.at("/queues"));
     }
     let (site, page) = (Site::mounted("/board"), Page::open());

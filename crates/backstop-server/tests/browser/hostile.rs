@@ -3,9 +3,9 @@
 use crate::crawl::{ALIKE_MAX, SECTIONS, crawl};
 use crate::page::Page;
 use crate::site::{SECRET, Site, cut};
-use backstop::State;
+use backstop::JobState;
 use backstop::core::amend::Filter;
-use backstop::core::port::PageQuery;
+use backstop::core::port::ListJobsRequest;
 use serde_json::Value;
 
 /// Each would set a mark, or open a dialog, if a page took it for more than text.
@@ -146,10 +146,10 @@ fn own_pages(site: &Site, text: &str) -> Vec<String> {
             state: Some(state),
             ..Filter::default()
         };
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter,
             limit: 1,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let found = site
             .wait(site.backstop.store().jobs(query, site.backstop.now()))
@@ -161,8 +161,8 @@ fn own_pages(site: &Site, text: &str) -> Vec<String> {
             .id
     };
     vec![
-        format!("/jobs/{}", job("failing", State::Retrying)),
-        format!("/dead/{}", job("dying", State::Dead)),
+        format!("/jobs/{}", job("failing", JobState::Retrying)),
+        format!("/dead/{}", job("dying", JobState::Dead)),
         format!("/streams/uptime/keys/{}", encoded(cut(text, 200))),
     ]
 }

@@ -3,7 +3,7 @@
 use crate::acts::{choose_all, follow, visitors};
 use crate::page::{Node, Page};
 use crate::site::Site;
-use backstop::State;
+use backstop::JobState;
 
 /// Selects the first row.
 fn select_first(page: &Page) {
@@ -43,7 +43,10 @@ fn a_selected_job_is_cancelled_and_the_others_are_not() {
         follow(&page, "button", "Yes, cancel");
         let counts = site.queue("failing").counts;
         assert_eq!(
-            (counts.of(State::Cancelled), counts.of(State::Retrying)),
+            (
+                counts.of(JobState::Cancelled),
+                counts.of(JobState::Retrying)
+            ),
             (1, 1)
         );
     }
@@ -56,11 +59,11 @@ fn dead_letters_are_found_by_text_and_a_selected_one_is_requeued() {
         page.go(&site.at("/dead?queue=dying&view=letters"));
         page.fill("textbox", "Text in the error or payload", "plain");
         follow(&page, "button", "Find");
-        let before = site.queue("dying").counts.of(State::Dead);
+        let before = site.queue("dying").counts.of(JobState::Dead);
         select_first(&page);
         follow(&page, "button", "Requeue…");
         follow(&page, "button", "Yes, requeue");
-        assert_eq!(site.queue("dying").counts.of(State::Dead), before - 1);
+        assert_eq!(site.queue("dying").counts.of(JobState::Dead), before - 1);
     }
 }
 
@@ -74,9 +77,9 @@ fn all_dead_letters_that_match_are_moved_or_deleted() {
         page.fill("combobox", "To queue", "elsewhere");
         follow(&page, "button", "Yes, move");
         page.wait_until("all are moved", |_| {
-            site.queue("dying").counts.of(State::Dead) == 0
+            site.queue("dying").counts.of(JobState::Dead) == 0
         });
-        assert_eq!(site.queue("elsewhere").counts.of(State::Ready), 2);
+        assert_eq!(site.queue("elsewhere").counts.of(JobState::Ready), 2);
         let site = Site::busy();
         page.go(&site.at("/dead?queue=dying&view=letters"));
         choose_all(&page);
@@ -84,7 +87,7 @@ fn all_dead_letters_that_match_are_moved_or_deleted() {
         page.fill("textbox", "Type delete to go on", "delete");
         follow(&page, "button", "Yes, delete");
         page.wait_until("all are gone", |_| {
-            site.queue("dying").counts.of(State::Dead) == 0
+            site.queue("dying").counts.of(JobState::Dead) == 0
         });
     }
 }

@@ -1,25 +1,25 @@
 //! A real server on a real store, filled with something of everything.
 
-use backstop::config::{self, Config, Overrides, Written};
-use backstop::core::amend::{Action, Filter};
+use backstop::config::{self, Config, ConfigFile, ConfigOverrides};
+use backstop::core::amend::{AmendAction, Filter};
 use backstop::core::failure::ErrorReport;
 use backstop::core::lease::WorkerName;
 use backstop::core::stream::Record;
-use backstop::core::verdict::Advice;
-use backstop::dead::redrive::Redrive;
+use backstop::core::verdict::FailureAdvice;
+use backstop::dead::redrive::RedrivePlan;
 use backstop::dead::{DeadFilter, DeadSelection};
-use backstop::remote::Attendance;
+use backstop::http_workers::SeenWorkers;
 use backstop::rusqlite::Connection;
-use backstop::search::Search;
-use backstop::workers::About;
+use backstop::search::JobSearch;
+use backstop::workers::WorkerDescription;
 use backstop::{
-    Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span,
-    StreamKey,
+    Backstop, Payload, QueueName, QueueSettings, RetryPolicy, Run, RunError, RunningWorker, Span,
+    StoreAddress, StreamKey,
 };
 use backstop_server::App;
-use backstop_server::access::{NewToken, Scope, Tokens};
-use backstop_server::bulk::{Bulk, Plan, Target};
-use backstop_server::serve::{Server, Serving};
+use backstop_server::access::{NewToken, Scope, TokenRegistry};
+use backstop_server::bulk::{BulkActions, BulkPlan, BulkTarget};
+use backstop_server::serve::{RunningServer, Server};
 use serde_json::json;
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -93,8 +93,8 @@ pub(crate) struct Site {
     /// What it serves.
     pub(crate) backstop: Backstop,
     runtime: Runtime,
-    serving: Option<Serving>,
-    _busy: Vec<Running>,
+    serving: Option<RunningServer>,
+    _busy: Vec<RunningWorker>,
     _folder: TempDir,
 }
 
@@ -156,7 +156,10 @@ impl Site {
                     queues: Vec::new(),
                     expires_in: None,
                 };
-                Tokens::of(&backstop).create("tests", first).await.unwrap();
+                TokenRegistry::of(&backstop)
+                    .create("tests", first)
+                    .await
+                    .unwrap();
             }
             let busy = fill(&backstop, &config, texts).await;
             bulk(&App::new(backstop.clone(), config.clone(), ""), texts).await;
@@ -200,16 +203,16 @@ async fn open(folder: &Path, text: &str) -> (Config, Backstop) {
         .execute_batch(TABLES)
         .unwrap();
     let text = text.replace("{app}", &app.display().to_string());
-    let store = Address::new(format!("sqlite:{}", folder.join("backstop.db").display()));
-    let flags = Overrides {
+    let store = StoreAddress::new(format!("sqlite:{}", folder.join("backstop.db").display()));
+    let flags = ConfigOverrides {
         store: Some(store.clone()),
-        ..Overrides::default()
+        ..ConfigOverrides::default()
     };
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text: &text,
     };
-    let mut config = config::resolve(Some(written), Overrides::default(), flags).unwrap();
+    let mut config = config::resolve(Some(written), ConfigOverrides::default(), flags).unwrap();
     config.server.listen.set_port(0);
     let backstop = Backstop::open(store.as_written()).await.unwrap();
     (config, backstop)
@@ -224,13 +227,13 @@ fn rows(folder: &Path, texts: &[&str]) {
     }
 }
 
-async fn serve(backstop: &Backstop, config: Config, base: &str) -> Serving {
+async fn serve(backstop: &Backstop, config: Config, base: &str) -> RunningServer {
     let app = App::new(backstop.clone(), config, base);
     Server::bind(&app).await.unwrap().start()
 }
 
 /// Fills the store; answers workers that are to stay.
-async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Running> {
+async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<RunningWorker> {
     let mut busy = Vec::new();
     for text in texts {
         jobs(backstop, text).await;
@@ -267,15 +270,15 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
 
 /// A worker over HTTP: whatever it says of itself is told.
 async fn elsewhere(backstop: &Backstop, config: &Config, text: &str) {
-    let (said, attendance) = (Some(cut(text, 100).to_owned()), Attendance::default());
-    let about = About {
+    let (said, attendance) = (Some(cut(text, 100).to_owned()), SeenWorkers::default());
+    let about = WorkerDescription {
         host: said.clone(),
         version: said,
-        ..About::default()
+        ..WorkerDescription::default()
     };
     let name = WorkerName::new(cut(text, 100));
     backstop
-        .remote(config, &attendance)
+        .http_workers(config, &attendance)
         .beat(&name, &about, Vec::new(), None)
         .await
         .unwrap();
@@ -312,11 +315,11 @@ async fn jobs(backstop: &Backstop, text: &str) {
     let worker = worker.handle_raw("done", |_: Run| async { Ok(()) });
     let worker = worker.handle_raw("dying", move |_: Run| {
         let report = report(&said);
-        async move { Err(Fail::with_advice(report, Advice::Dead)) }
+        async move { Err(RunError::with_advice(report, FailureAdvice::Dead)) }
     });
     let worker = worker.handle_raw("failing", move |_: Run| {
         let report = report(&again);
-        async move { Err(Fail::with_advice(report, Advice::Retry)) }
+        async move { Err(RunError::with_advice(report, FailureAdvice::Retry)) }
     });
     worker.drain().await.unwrap();
 }
@@ -341,12 +344,12 @@ async fn records(
 ) {
     let settings = config.streams[&stream.parse().unwrap()].settings.clone();
     let said = text.to_owned();
-    let handler = move |event: backstop::streams::Event| {
+    let handler = move |event: backstop::streams::StreamEvent| {
         let fails = event.position == 60_000 * bad;
         let report = report(&said);
         async move {
             if fails {
-                Err(Fail::with_advice(report, Advice::Dead))
+                Err(RunError::with_advice(report, FailureAdvice::Dead))
             } else {
                 Ok(())
             }
@@ -384,7 +387,7 @@ async fn operators(backstop: &Backstop, text: &str) {
         text: Some(cut(text, 500).to_owned()),
         ..DeadFilter::default()
     };
-    let plan = Redrive {
+    let plan = RedrivePlan {
         canary: 1,
         max_failures: 0,
         then_rate: "1/s".parse().unwrap(),
@@ -407,17 +410,17 @@ async fn bulk(app: &App, texts: &[&str]) {
             queue: Some("done".parse().unwrap()),
             ..Filter::default()
         };
-        let search = Search {
+        let search = JobSearch {
             filter,
             text: Some(looked_for),
             worker: None,
         };
-        let plan = Plan {
-            target: Target::jobs(&search, &Action::Cancel),
+        let plan = BulkPlan {
+            target: BulkTarget::jobs(&search, &AmendAction::Cancel),
             expected: None,
             back: String::new(),
         };
-        let bulk = Bulk::new(app, cut(text, 100));
+        let bulk = BulkActions::new(app, cut(text, 100));
         let id = bulk
             .start(plan)
             .await

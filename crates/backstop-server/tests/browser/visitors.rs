@@ -3,7 +3,7 @@
 use crate::page::{ENTER, Page};
 use crate::rules;
 use crate::site::Site;
-use backstop_server::access::{NewToken, Scope, Tokens};
+use backstop_server::access::{NewToken, Scope, TokenRegistry};
 
 fn token(site: &Site, scope: Scope) -> String {
     let new = NewToken {
@@ -12,7 +12,7 @@ fn token(site: &Site, scope: Scope) -> String {
         queues: Vec::new(),
         expires_in: None,
     };
-    site.wait(Tokens::of(&site.backstop).create("tests", new))
+    site.wait(TokenRegistry::of(&site.backstop).create("tests", new))
         .unwrap()
         .token
 }

@@ -77,13 +77,13 @@ async fn a_filter_looks_at_a_bounded_part_of_the_audit_and_offers_to_go_on() {
     let site = Site::new("");
     let audit = site.test.backstop.audit("ada");
     audit
-        .note("job cancel", serde_json::json!({ "the": "oldest" }))
+        .open_entry("job cancel", serde_json::json!({ "the": "oldest" }))
         .await
         .unwrap();
     site.test.clock.advance(backstop::Span::secs(1));
     for _ in 0..backstop::audit::LOOKS_MAX {
         audit
-            .note("queue pause", serde_json::Value::Null)
+            .open_entry("queue pause", serde_json::Value::Null)
             .await
             .unwrap();
     }
@@ -163,7 +163,9 @@ async fn a_bulk_action_keeps_its_reason_for_whichever_server_goes_on_with_it() {
     );
     crate::runs::cut_off(&site, &started.location, |_| ()).await;
     site.test.clock.advance(backstop::Span::minutes(1));
-    backstop_server::resume::look(&site.app).await.unwrap();
+    backstop_server::resume::resume_once(&site.app)
+        .await
+        .unwrap();
     crate::given::until_said(&site, &started.location, ">done<").await;
     let entries = site.test.backstop.audit("").entries(10).await.unwrap();
     assert_eq!(entries.len(), 2, "{entries:?}");

@@ -7,15 +7,15 @@ use axum::http::StatusCode;
 use backstop::audit::AuditEntry;
 use backstop::core::failure::ErrorReport;
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::order::Order;
-use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
-use backstop::core::stream::Change;
+use backstop::core::port::{KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, TakeRequest};
+use backstop::core::stream::KeyChange;
+use backstop::core::worker_command::WorkerCommand;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::Redrive;
+use backstop::dead::redrive::RedrivePlan;
 use backstop::rusqlite::Connection;
-use backstop::streams::{Record, Standing};
+use backstop::streams::{KeyState, Record};
 use backstop::{Backstop, Payload, Span, StreamKey, StreamName};
-use backstop_server::bulk::{Bulk, Standing as OfRun};
+use backstop_server::bulk::{BulkActions, BulkStatus as OfRun};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -154,8 +154,11 @@ async fn halted(site: &Site) {
         .await
         .unwrap();
     let (now, number) = (backstop.now(), LeaseNumber::draw(7));
-    let (until, wanted) = (now.after(Span::secs(15)), Wanted::Keys(vec![key.clone()]));
-    let take = Take {
+    let (until, wanted) = (
+        now.after(Span::secs(15)),
+        KeySelection::Keys(vec![key.clone()]),
+    );
+    let take = TakeRequest {
         stream: stream.clone(),
         number,
         worker: WorkerName::new("w"),
@@ -163,15 +166,15 @@ async fn halted(site: &Site) {
         wanted,
     };
     let taken = backstop.store().take(take, now).await.unwrap();
-    let standing = Standing {
+    let standing = KeyState {
         step: Some(60),
         halted: Some(60),
-        ..Standing::default()
+        ..KeyState::default()
     };
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(0),
-        standing: standing.to_bytes(),
-        ..Change::default()
+        state: standing.to_bytes(),
+        ..KeyChange::default()
     };
     let (lease, seen) = (
         KeyLease {
@@ -181,12 +184,12 @@ async fn halted(site: &Site) {
         },
         taken.keys[0].arrived,
     );
-    let advance = Advance {
+    let advance = KeyAdvance {
         lease,
         turn: 1,
         seen,
         change,
-        then: Then::Release(None),
+        lease_action: KeyLeaseAction::Release(None),
     };
     backstop.store().advance(vec![advance], now).await.unwrap();
 }
@@ -204,20 +207,20 @@ impl Given {
             .await
             .location;
         let id = run.trim_start_matches("/jobs/runs/").to_owned();
-        let bulk = Bulk::new(&site.app, "");
+        let bulk = BulkActions::new(&site.app, "");
         // A run and a redrive whose servers are gone.
         until(async || {
             bulk.report(&id)
                 .await
                 .unwrap()
                 .unwrap()
-                .standing(backstop.now())
+                .status(backstop.now())
                 == OfRun::Done
         })
         .await;
         cut_off(&site, &run, |_| ()).await;
         let then_rate = "1/s".parse().unwrap();
-        let plan = Redrive {
+        let plan = RedrivePlan {
             canary: 1,
             max_failures: 0,
             then_rate,
@@ -277,7 +280,9 @@ async fn prepare(backstop: &Backstop, pattern: &str) {
             assert!(changes.pause_schedule(&daily).await.unwrap());
         }
         "/workers/resume" => {
-            let order = changes.order(&WorkerName::new("w"), Order::Quiet).await;
+            let order = changes
+                .command_worker(&WorkerName::new("w"), WorkerCommand::Quiet)
+                .await;
             assert!(order.unwrap().is_some());
         }
         _ => {}

@@ -4,7 +4,7 @@ use crate::given::{heard, running, said};
 use crate::site::Site;
 use backstop::Span;
 use backstop::core::lease::WorkerName;
-use backstop::core::port::Beat;
+use backstop::core::port::BeatRequest;
 
 #[tokio::test]
 async fn a_breaker_is_opened_and_reset_and_says_why_and_since_when() {
@@ -55,7 +55,7 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
     let heard = async |worker: &str| {
-        let beat = Beat {
+        let beat = BeatRequest {
             worker: WorkerName::new(worker),
             queues: vec!["emails".parse().unwrap()],
             leases: Vec::new(),
@@ -92,9 +92,12 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
 
 /// Has a worker beat as those over HTTP do: only who tells of itself hears what it is asked for.
 async fn tells_of_itself(site: &Site, worker: &str) {
-    let (config, attendance) = (site.app.config(), backstop::remote::Attendance::default());
-    let remote = site.test.backstop.remote(&config, &attendance);
-    let about = backstop::workers::About::default();
+    let (config, attendance) = (
+        site.app.config(),
+        backstop::http_workers::SeenWorkers::default(),
+    );
+    let remote = site.test.backstop.http_workers(&config, &attendance);
+    let about = backstop::workers::WorkerDescription::default();
     remote
         .beat(
             &backstop::core::WorkerName::new(worker),

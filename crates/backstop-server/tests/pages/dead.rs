@@ -3,10 +3,10 @@
 use crate::given::{dead, ready, said, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
-use backstop::State;
+use backstop::JobState;
 use backstop::core::failure::ErrorReport;
 use backstop::dead::DeadSelection;
-use backstop::dead::redrive::Redrive;
+use backstop::dead::redrive::RedrivePlan;
 use backstop_server::{App, resume};
 use std::ops::ControlFlow;
 
@@ -120,7 +120,7 @@ async fn picked_letters_are_requeued_moved_and_deleted_and_the_filter_stays() {
             .location,
         back
     );
-    assert_eq!(state(&site, ids[0]).await, Some(State::Ready));
+    assert_eq!(state(&site, ids[0]).await, Some(JobState::Ready));
     assert_eq!(
         backstop.job(ids[1]).await.unwrap().unwrap().queue.as_str(),
         "slow"
@@ -204,7 +204,7 @@ async fn of_several_servers_one_goes_on_by_itself_with_a_redrive_whose_server_is
     let backstop = &site.test.backstop;
     dead(backstop, "emails", "a", ErrorReport::message("boom")).await;
     let then_rate = "1/s".parse().unwrap();
-    let plan = Redrive {
+    let plan = RedrivePlan {
         canary: 1,
         max_failures: 0,
         then_rate,
@@ -217,14 +217,14 @@ async fn of_several_servers_one_goes_on_by_itself_with_a_redrive_whose_server_is
         .redrive_unattended(plan)
         .await
         .unwrap();
-    resume::look(&site.app).await.unwrap();
+    resume::resume_once(&site.app).await.unwrap();
     assert!(
         site.audit().await.is_empty(),
         "it may still have its server"
     );
     site.test.clock.advance(backstop::Span::minutes(1));
     let other = App::new(backstop.clone(), (*site.app.config()).clone(), "");
-    let (one, two) = tokio::join!(resume::look(&site.app), resume::look(&other));
+    let (one, two) = tokio::join!(resume::resume_once(&site.app), resume::resume_once(&other));
     one.and(two).unwrap();
     until_said(&site, &format!("/dead/redrives/{id}"), "have not ended yet").await;
     assert_eq!(
@@ -274,9 +274,9 @@ async fn a_redrive_is_stopped_and_the_audit_says_so() {
     );
 }
 
-fn one_by_one() -> Redrive {
+fn one_by_one() -> RedrivePlan {
     let then_rate = "1/s".parse().unwrap();
-    Redrive {
+    RedrivePlan {
         canary: 1,
         max_failures: 0,
         then_rate,
@@ -314,9 +314,9 @@ async fn a_redrive_that_somebody_runs_stays_theirs_and_one_that_nobody_runs_goes
     );
     run.abort();
     site.test.clock.advance(backstop::Span::minutes(1));
-    resume::look(&site.app).await.unwrap();
+    resume::resume_once(&site.app).await.unwrap();
     assert!(
-        dead_letters.redrives_left().await.unwrap().is_empty(),
+        dead_letters.abandoned_redrives().await.unwrap().is_empty(),
         "it was not given to servers"
     );
     let page = site.page(&here).await;
@@ -357,7 +357,7 @@ async fn a_redrive_that_has_ended_does_not_go_on() {
     let id = letters.redrive(one_by_one()).await.unwrap();
     letters.stop_redrive(&id).await.unwrap();
     site.post(&format!("/dead/redrives/{id}/resume"), "").await;
-    assert!(letters.redrives_left().await.unwrap().is_empty());
+    assert!(letters.abandoned_redrives().await.unwrap().is_empty());
     assert!(
         site.page(&format!("/dead/redrives/{id}"))
             .await
@@ -383,7 +383,7 @@ async fn the_page_of_a_redrive_says_which_letters_were_picked() {
         (DeadSelection::Ids(vec![id]), "picked by id: 1"),
         (oldest, "the oldest: 1"),
     ] {
-        let plan = Redrive {
+        let plan = RedrivePlan {
             selection,
             ..one_by_one()
         };
@@ -429,7 +429,7 @@ async fn all_letters_that_match_are_deleted_only_once_the_word_is_typed() {
     }
     assert_eq!(
         (state(&site, id).await, site.audit().await),
-        (Some(State::Dead), vec![])
+        (Some(JobState::Dead), vec![])
     );
     let started = site
         .post(
@@ -468,7 +468,7 @@ async fn queued(site: &Site) -> u64 {
         .unwrap();
     queues
         .iter()
-        .map(|queue| queue.counts.of(State::Ready))
+        .map(|queue| queue.counts.of(JobState::Ready))
         .sum()
 }
 
@@ -490,5 +490,5 @@ async fn a_letter_that_is_alive_again_is_left_alone() {
         .post("/dead/act", &format!("action=delete&id={id}"))
         .await;
     assert_eq!(got.status, StatusCode::SEE_OTHER);
-    assert_eq!(state(&site, id).await, Some(State::Ready));
+    assert_eq!(state(&site, id).await, Some(JobState::Ready));
 }

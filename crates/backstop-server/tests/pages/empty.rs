@@ -5,8 +5,8 @@ use crate::site::Site;
 use axum::Extension;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use backstop::config::{Overrides, Written, resolve};
-use backstop_server::access::{Caller, Scopes};
+use backstop::config::{ConfigFile, ConfigOverrides, resolve};
+use backstop_server::access::{Caller, ScopeSet};
 use backstop_server::api;
 use tower::ServiceExt as _;
 use utoipa_axum::router::OpenApiRouter;
@@ -84,7 +84,7 @@ async fn the_request_that_is_taught_pushes_a_job() {
         .nest("/v1", api::routes())
         .split_for_parts();
     let api = api
-        .layer(Extension(Caller::new("ada", Scopes::ALL)))
+        .layer(Extension(Caller::new("ada", ScopeSet::ALL)))
         .with_state(site.app.clone());
     let request = Request::post("/v1/jobs").header("content-type", "application/json");
     let answer = api
@@ -97,11 +97,15 @@ async fn the_request_that_is_taught_pushes_a_job() {
 
 fn check_configuration(address: &str, text: &str) {
     let text = text.replace("&lt;", "<").replace("&#60;", "<");
-    let written = Written {
+    let written = ConfigFile {
         path: "backstop.toml",
         text: &text,
     };
-    let resolved = resolve(Some(written), Overrides::default(), Overrides::default());
+    let resolved = resolve(
+        Some(written),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
+    );
     assert!(resolved.is_ok(), "{address} teaches {text}: {resolved:?}");
 }
 

@@ -5,7 +5,7 @@ use crate::site::Site;
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{Request, StatusCode};
-use backstop_server::access::{Caller, Scopes};
+use backstop_server::access::{Caller, ScopeSet};
 use backstop_server::events::{VIEWERS_MAX, VIEWERS_OF_ONE_MAX};
 use backstop_server::pages;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn listen(router: &Router, last: Option<&str>) -> (StatusCode, BodyDataStr
 }
 
 async fn listen_as(who: &str, router: &Router, last: Option<&str>) -> (StatusCode, BodyDataStream) {
-    let request = Request::get("/v1/events").extension(Caller::new(who, Scopes::ALL));
+    let request = Request::get("/v1/events").extension(Caller::new(who, ScopeSet::ALL));
     let request = match last {
         Some(id) => request.header("last-event-id", id),
         None => request,

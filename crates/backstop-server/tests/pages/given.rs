@@ -6,11 +6,11 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use backstop::core::failure::ErrorReport;
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::plan::Want;
-use backstop::core::port::{Beat, Claim};
-use backstop::core::verdict::Advice;
-use backstop::{Backstop, Fail, JobId, Span, State};
-use backstop_server::access::{Caller, Scopes};
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{BeatRequest, Claim};
+use backstop::core::verdict::FailureAdvice;
+use backstop::{Backstop, JobId, JobState, RunError, Span};
+use backstop_server::access::{Caller, ScopeSet};
 use backstop_server::{App, pages};
 use tower::ServiceExt as _;
 
@@ -43,7 +43,7 @@ pub(crate) async fn dead(
 pub(crate) async fn drain_dead(backstop: &Backstop, queue: &str, worker: &str, error: ErrorReport) {
     let handler = move |_run| {
         let error = error.clone();
-        async move { Err(Fail::with_advice(error, Advice::Dead)) }
+        async move { Err(RunError::with_advice(error, FailureAdvice::Dead)) }
     };
     backstop
         .worker()
@@ -62,7 +62,7 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
         number: LeaseNumber::draw(u64::from_be_bytes(*id.as_bytes().first_chunk().unwrap())),
         worker: WorkerName::new(worker),
         until: now.after(Span::secs(15)),
-        wants: vec![Want {
+        wants: vec![QueueQuota {
             queue: queue.parse().unwrap(),
             max: 1,
         }],
@@ -78,7 +78,7 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
 pub(crate) async fn heard(backstop: &Backstop, queue: &str, worker: &str) {
     let (now, queues) = (backstop.now(), vec![queue.parse().unwrap()]);
     let until = now.after(Span::secs(15));
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: WorkerName::new(worker),
         queues,
         leases: Vec::new(),
@@ -104,7 +104,7 @@ pub(crate) async fn until_said(site: &Site, address: &str, said: &str) -> String
 }
 
 /// The state of a job; `None` if it is gone.
-pub(crate) async fn state(site: &Site, id: JobId) -> Option<State> {
+pub(crate) async fn state(site: &Site, id: JobId) -> Option<JobState> {
     site.test
         .backstop
         .job(id)
@@ -134,7 +134,7 @@ pub(crate) struct Answered {
 
 /// Asks for a page with headers of one's own.
 pub(crate) async fn ask(app: &App, request: Request<Body>) -> Answered {
-    let caller = Caller::new("token ada", Scopes::ALL);
+    let caller = Caller::new("token ada", ScopeSet::ALL);
     let router = pages::routes()
         .layer(Extension(caller))
         .with_state(app.clone());

@@ -6,10 +6,10 @@ use axum::body::Body;
 use axum::http::Request;
 use backstop::core::failure::ErrorReport;
 use backstop::core::lease::WorkerName;
-use backstop::remote::Attendance;
-use backstop::workers::About;
+use backstop::http_workers::SeenWorkers;
+use backstop::workers::WorkerDescription;
 use backstop::{Backstop, JobId, Span};
-use backstop_server::access::Scopes;
+use backstop_server::access::ScopeSet;
 use std::collections::BTreeSet;
 
 fn error() -> ErrorReport {
@@ -34,7 +34,7 @@ async fn push(backstop: &Backstop, queue: &str, name: &str) -> JobId {
 
 /// A site where every text that users choose is hostile.
 async fn given(base: &str) -> (Site, Vec<JobId>) {
-    let site = Site::mounted("[queues.q]\nbreaker = {}\n", base, Scopes::ALL);
+    let site = Site::mounted("[queues.q]\nbreaker = {}\n", base, ScopeSet::ALL);
     let backstop = &site.test.backstop;
     let dead = push(backstop, "q", "redriven").await;
     let letter = push(backstop, "q", "dead").await;
@@ -42,12 +42,12 @@ async fn given(base: &str) -> (Site, Vec<JobId>) {
     let waiting = push(backstop, "q", "waiting").await;
     let running = crate::given::running(backstop, "r", HOSTILE, HOSTILE).await;
     let (host, version) = (Some(format!("host{HOSTILE}")), Some(format!("v{HOSTILE}")));
-    let (config, attendance) = (site.app.config(), Attendance::default());
-    let remote = backstop.remote(&config, &attendance);
-    let about = About {
+    let (config, attendance) = (site.app.config(), SeenWorkers::default());
+    let remote = backstop.http_workers(&config, &attendance);
+    let about = WorkerDescription {
         host,
         version,
-        ..About::default()
+        ..WorkerDescription::default()
     };
     remote
         .beat(&WorkerName::new(HOSTILE), &about, Vec::new(), None)

@@ -5,7 +5,9 @@ use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
 use backstop::core::rate::RateLimit;
-use backstop::{Backstop, Exec, Fail, JobId, QueueSettings, RetryPolicy, Running, Span, State};
+use backstop::{
+    Backstop, Exec, JobId, JobState, QueueSettings, RetryPolicy, RunError, RunningWorker, Span,
+};
 
 #[tokio::test]
 async fn a_job_says_why_it_waits() {
@@ -43,7 +45,7 @@ async fn a_job_says_why_it_waits() {
 
 /// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as
 /// it is kept.
-fn worker(backstop: &Backstop) -> Running {
+fn worker(backstop: &Backstop) -> RunningWorker {
     let limit = RateLimit {
         count: 1,
         per: Span::hours(1),
@@ -201,7 +203,7 @@ async fn its_failures_are_told_in_order_with_the_waits_between() {
     let draft = backstop.draft("q").retry(RetryPolicy::default());
     let id = draft.push().await.unwrap().id;
     for run in 1..=3 {
-        let handler = move |_| async move { Err(Fail::retry(format!("failure number {run}"))) };
+        let handler = move |_| async move { Err(RunError::retry(format!("failure number {run}"))) };
         backstop
             .worker()
             .name("w")
@@ -288,9 +290,9 @@ async fn it_is_retried_cancelled_and_deleted_from_its_own_page() {
     let act = |word: &str| format!("action={word}&id={id}&back=job");
     let page = format!("/jobs/{id}");
     assert_eq!(site.post("/jobs/act", &act("cancel")).await.location, page);
-    assert_eq!(state(&site, id).await, Some(State::Cancelled));
+    assert_eq!(state(&site, id).await, Some(JobState::Cancelled));
     assert_eq!(site.post("/jobs/act", &act("retry")).await.location, page);
-    assert_eq!(state(&site, id).await, Some(State::Ready));
+    assert_eq!(state(&site, id).await, Some(JobState::Ready));
     assert_eq!(
         site.post("/jobs/act", &act("delete")).await.location,
         "/jobs"

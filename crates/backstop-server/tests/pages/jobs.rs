@@ -4,7 +4,7 @@ use crate::given::{dead, ready, running, state, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
-use backstop::{JobId, Span, State};
+use backstop::{JobId, JobState, Span};
 
 fn links(page: &str, rel: &str) -> Option<String> {
     let link = page.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?;
@@ -135,7 +135,7 @@ async fn what_was_picked_is_confirmed_done_and_audited_and_the_filter_stays() {
     );
     assert_eq!(
         state(&site, gone).await,
-        Some(State::Ready),
+        Some(JobState::Ready),
         "asking changes nothing"
     );
     let done = site
@@ -150,7 +150,7 @@ async fn what_was_picked_is_confirmed_done_and_audited_and_the_filter_stays() {
     );
     assert_eq!(
         (state(&site, gone).await, state(&site, stays).await),
-        (None, Some(State::Ready))
+        (None, Some(JobState::Ready))
     );
     assert_eq!(
         site.audit().await,
@@ -368,7 +368,7 @@ async fn all_that_match_a_text_are_changed_and_no_others() {
         "{page}"
     );
     for id in others {
-        assert_eq!(state(&site, id).await, Some(State::Ready));
+        assert_eq!(state(&site, id).await, Some(JobState::Ready));
     }
 }
 
@@ -378,7 +378,7 @@ async fn the_list_shows_no_error_of_a_job_that_is_done() {
     let backstop = &site.test.backstop;
     let fails_once = |run: backstop::Run| async move {
         if run.attempt() == 1 {
-            Err(backstop::Fail::retry_after(Span::ZERO, "no route"))
+            Err(backstop::RunError::retry_after(Span::ZERO, "no route"))
         } else {
             Ok(())
         }

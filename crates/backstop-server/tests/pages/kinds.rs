@@ -1,7 +1,7 @@
 //! Kinds: what ran lately, and how long it took.
 
 use crate::site::Site;
-use backstop::{Fail, Run, Span};
+use backstop::{Run, RunError, Span};
 
 /// A site on which three jobs of a kind ran, one of which failed.
 async fn worked() -> Site {
@@ -12,7 +12,7 @@ async fn worked() -> Site {
     }
     let handler = |run: Run| async move {
         if run.kind().as_str() == "bad" {
-            Err(Fail::retry("boom"))
+            Err(RunError::retry("boom"))
         } else {
             Ok(())
         }
@@ -23,7 +23,7 @@ async fn worked() -> Site {
         .drain()
         .await
         .unwrap();
-    backstop.spreads().write().await.unwrap();
+    backstop.run_times().write().await.unwrap();
     site
 }
 

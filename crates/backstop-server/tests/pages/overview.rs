@@ -2,10 +2,10 @@
 
 use crate::given::{dead, heard, ready, running, until_said};
 use crate::site::Site;
-use backstop::core::bounds::Bounds;
+use backstop::core::bounds::QueueBounds;
 use backstop::core::failure::ErrorReport;
 use backstop::{QueueSettings, Span};
-use backstop_server::history::{History, Recorder};
+use backstop_server::history::{History, HistoryRecorder};
 
 /// Their words, the worst first; that a store in memory is no place for work is told on every page
 /// here.
@@ -105,14 +105,17 @@ async fn a_queue_whose_workers_take_no_new_jobs_is_stuck_also_where_the_configur
     ready(backstop, "emails", "a").await;
     site.test.clock.advance(Span::minutes(3));
     // It is heard over HTTP, asks for jobs, and is asked to be quiet.
-    let (config, attendance) = (site.app.config(), backstop::remote::Attendance::default());
-    let remote = backstop.remote(&config, &attendance);
+    let (config, attendance) = (
+        site.app.config(),
+        backstop::http_workers::SeenWorkers::default(),
+    );
+    let remote = backstop.http_workers(&config, &attendance);
     let worker = backstop::core::WorkerName::new("worker-7");
     heard(backstop, "emails", "worker-7").await;
     remote
         .beat(
             &worker,
-            &backstop::workers::About::default(),
+            &backstop::workers::WorkerDescription::default(),
             Vec::new(),
             None,
         )
@@ -123,7 +126,10 @@ async fn a_queue_whose_workers_take_no_new_jobs_is_stuck_also_where_the_configur
     assert!(!site.page("/queues").await.contains("nobody serves it"));
     backstop
         .changes("ada")
-        .order(&worker, backstop::core::order::Order::Quiet)
+        .command_worker(
+            &worker,
+            backstop::core::worker_command::WorkerCommand::Quiet,
+        )
         .await
         .unwrap()
         .unwrap();
@@ -238,9 +244,9 @@ async fn a_fresh_cause_of_death_is_told_behind_many_large_old_ones() {
 async fn what_keeps_jobs_back_is_told_before_what_is_merely_full() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(10),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     backstop
         .store()
@@ -307,9 +313,9 @@ async fn charts_look_back_as_far_as_the_address_says() {
 async fn an_hour_is_shown_by_itself_once_there_is_enough_of_it() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;
-    let mut recorder = Recorder::new(site.test.backstop.clone(), History::default());
+    let mut recorder = HistoryRecorder::new(site.test.backstop.clone(), History::default());
     for minute in 1..=12 {
-        recorder.look().await.unwrap();
+        recorder.take_snapshot().await.unwrap();
         site.test.clock.advance(Span::minutes(1));
         let shown = if minute < 10 { "5m" } else { "1h" };
         let page = site.page("/").await;

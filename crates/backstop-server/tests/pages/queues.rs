@@ -4,9 +4,9 @@ use crate::given::{dead, ready, running, said};
 use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
-use backstop::core::port::Gate;
+use backstop::core::port::QueueState;
 
-async fn gate(site: &Site, queue: &str) -> Gate {
+async fn gate(site: &Site, queue: &str) -> QueueState {
     let queues = site
         .test
         .backstop
@@ -18,7 +18,7 @@ async fn gate(site: &Site, queue: &str) -> Gate {
         .into_iter()
         .find(|status| status.name.as_str() == queue)
         .unwrap()
-        .gate
+        .state
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn a_queue_is_paused_and_resumed_and_the_audit_says_who_did_it() {
         (paused.status, paused.location.as_str()),
         (StatusCode::SEE_OTHER, "/queues?search=em")
     );
-    assert_eq!(gate(&site, "emails").await, Gate::Paused);
+    assert_eq!(gate(&site, "emails").await, QueueState::Paused);
     assert!(
         site.page("/queues/emails")
             .await
@@ -40,7 +40,7 @@ async fn a_queue_is_paused_and_resumed_and_the_audit_says_who_did_it() {
     );
     let resumed = site.post("/queues/emails/resume", "").await;
     assert_eq!(resumed.location, "/queues/emails");
-    assert_eq!(gate(&site, "emails").await, Gate::Open);
+    assert_eq!(gate(&site, "emails").await, QueueState::Active);
     assert_eq!(said(&site).await, ["queue pause", "queue resume"]);
     assert!(site.audit().await.iter().all(|(who, _)| who == "token ada"));
 }
@@ -64,7 +64,7 @@ async fn all_queues_are_paused_together_and_only_those_are_resumed() {
         (StatusCode::SEE_OTHER, "/queues?search=em")
     );
     for queue in ["emails", "orders", "by-hand"] {
-        assert_eq!(gate(&site, queue).await, Gate::Paused, "{queue}");
+        assert_eq!(gate(&site, queue).await, QueueState::Paused, "{queue}");
     }
     assert!(
         !site.page("/queues").await.contains("ask-pause-all"),
@@ -73,9 +73,9 @@ async fn all_queues_are_paused_together_and_only_those_are_resumed() {
     site.post("/queues", "action=resume").await;
     assert_eq!(
         (gate(&site, "emails").await, gate(&site, "orders").await),
-        (Gate::Open, Gate::Open)
+        (QueueState::Active, QueueState::Active)
     );
-    assert_eq!(gate(&site, "by-hand").await, Gate::Paused);
+    assert_eq!(gate(&site, "by-hand").await, QueueState::Paused);
     assert_eq!(
         said(&site).await,
         ["queue pause", "queue pause", "queue resume"]

@@ -3,19 +3,19 @@
 use crate::given::{dead, ready, until_said};
 use crate::site::Site;
 use axum::http::StatusCode;
-use backstop::core::amend::{Action, Filter};
+use backstop::core::amend::{AmendAction, Filter};
 use backstop::core::failure::ErrorReport;
 use backstop::core::limits::AMEND_MAX;
-use backstop::core::port::Swap;
-use backstop::search::Search;
-use backstop::{Backstop, Random, Span, State};
-use backstop_server::bulk::{Bulk, Plan, Standing, Target};
+use backstop::core::port::CellSwap;
+use backstop::search::JobSearch;
+use backstop::{Backstop, JobState, RandomSource, Span};
+use backstop_server::bulk::{BulkActions, BulkPlan, BulkStatus, BulkTarget};
 use backstop_server::{App, resume};
 use backstop_testkit::flaky::{Fault, Flaky, Odds};
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn count(site: &Site, state: State) -> u64 {
+async fn count(site: &Site, state: JobState) -> u64 {
     let queues = site
         .test
         .backstop
@@ -60,8 +60,8 @@ async fn all_that_match_are_changed_in_the_background_and_nothing_else_is() {
     );
     assert_eq!(
         (
-            count(&site, State::Cancelled).await,
-            count(&site, State::Ready).await
+            count(&site, JobState::Cancelled).await,
+            count(&site, JobState::Ready).await
         ),
         (20, 20)
     );
@@ -114,14 +114,14 @@ async fn all_jobs_that_match_are_deleted_only_once_the_word_is_typed() {
         assert_eq!(site.post("/jobs/act", form).await.location, back, "{form}");
     }
     assert_eq!(
-        (count(&site, State::Ready).await, site.audit().await),
+        (count(&site, JobState::Ready).await, site.audit().await),
         (1, vec![])
     );
     let started = site
         .post("/jobs/act", "action=delete&all=matching&typed=delete")
         .await;
     until_said(&site, &started.location, ">done<").await;
-    assert_eq!(count(&site, State::Ready).await, 0);
+    assert_eq!(count(&site, JobState::Ready).await, 0);
 }
 
 #[tokio::test]
@@ -152,8 +152,8 @@ async fn dead_letters_that_match_a_text_are_requeued_and_others_are_not() {
     );
     assert_eq!(
         (
-            count(&site, State::Ready).await,
-            count(&site, State::Dead).await
+            count(&site, JobState::Ready).await,
+            count(&site, JobState::Dead).await
         ),
         (3, 3)
     );
@@ -223,7 +223,7 @@ async fn a_run_whose_server_is_gone_says_so_and_goes_on() {
         page.contains("<dd>4</dd>"),
         "what was done before counts: {page}"
     );
-    assert_eq!(count(&site, State::Cancelled).await, 4);
+    assert_eq!(count(&site, JobState::Cancelled).await, 4);
     let again = site.post(&format!("{}/resume", started.location), "").await;
     assert_eq!(again.status, StatusCode::SEE_OTHER);
 }
@@ -248,7 +248,7 @@ pub(crate) async fn cut_off(
     change(&mut report);
     let value = Some(serde_json::to_vec(&report).unwrap());
     store
-        .swap(vec![Swap {
+        .swap(vec![CellSwap {
             name,
             seen: Some(cell.version),
             version: 7,
@@ -269,21 +269,21 @@ async fn of_several_servers_one_goes_on_by_itself_with_a_run_whose_server_is_gon
     until_said(&site, &started.location, ">done<").await;
     cut_off(&site, &started.location, |_| ()).await;
     ready(backstop, "emails", "late").await;
-    resume::look(&site.app).await.unwrap();
+    resume::resume_once(&site.app).await.unwrap();
     assert!(
         site.page(&started.location).await.contains(">running<"),
         "it may still have its server"
     );
     site.test.clock.advance(Span::minutes(1));
     let other = App::new(backstop.clone(), (*site.app.config()).clone(), "");
-    let (one, two) = tokio::join!(resume::look(&site.app), resume::look(&other));
+    let (one, two) = tokio::join!(resume::resume_once(&site.app), resume::resume_once(&other));
     one.and(two).unwrap();
     let page = until_said(&site, &started.location, ">done<").await;
     assert!(
         page.contains("<dd>2</dd>"),
         "what was done before counts: {page}"
     );
-    assert_eq!(count(&site, State::Cancelled).await, 2);
+    assert_eq!(count(&site, JobState::Cancelled).await, 2);
     assert_eq!(
         site.audit().await,
         vec![("token ada".to_owned(), "job cancel".to_owned()); 2],
@@ -305,9 +305,9 @@ async fn a_run_that_was_asked_to_stop_when_its_server_went_is_stopped_and_does_n
     .await;
     ready(&site.test.backstop, "emails", "late").await;
     site.test.clock.advance(Span::minutes(1));
-    resume::look(&site.app).await.unwrap();
+    resume::resume_once(&site.app).await.unwrap();
     until_said(&site, &started.location, ">stopped<").await;
-    assert_eq!(count(&site, State::Ready).await, 1);
+    assert_eq!(count(&site, JobState::Ready).await, 1);
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn a_run_that_has_ended_is_not_stopped() {
 fn slow(site: &Site) -> (App, Arc<Flaky>) {
     let store = Arc::new(Flaky::new(Arc::clone(site.test.backstop.store()), 1));
     let clock = Arc::clone(&site.test.clock);
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(2));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, RandomSource::seeded(2));
     (App::new(backstop, (*site.app.config()).clone(), ""), store)
 }
 
@@ -347,32 +347,42 @@ async fn a_run_is_left_in_good_order_when_its_server_closes_and_gone_on_with_at_
         queue: Some("emails".parse().unwrap()),
         ..Filter::default()
     };
-    let target = Target::jobs(
-        &Search {
+    let target = BulkTarget::jobs(
+        &JobSearch {
             filter: emails,
-            ..Search::default()
+            ..JobSearch::default()
         },
-        &Action::Cancel,
+        &AmendAction::Cancel,
     );
-    let plan = Plan {
+    let plan = BulkPlan {
         target,
         expected: None,
         back: "/jobs".to_owned(),
     };
-    let id = Bulk::new(&first, "ada").start(plan).await.unwrap().unwrap();
-    let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();
+    let id = BulkActions::new(&first, "ada")
+        .start(plan)
+        .await
+        .unwrap()
+        .unwrap();
+    let report = async || {
+        BulkActions::new(&site.app, "")
+            .report(&id)
+            .await
+            .unwrap()
+            .unwrap()
+    };
     while report().await.count == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     first.closing().cancel();
     // No time passes on the clock of the store: whoever was killed would still count as alive.
-    while report().await.standing(site.test.backstop.now()) == Standing::Running {
+    while report().await.status(site.test.backstop.now()) == BulkStatus::Running {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let left = report().await;
     assert_eq!(
-        (left.standing(site.test.backstop.now()), left.ended_at),
-        (Standing::Silent, None)
+        (left.status(site.test.backstop.now()), left.ended_at),
+        (BulkStatus::Silent, None)
     );
     assert!(
         (1..JOBS).contains(&left.count),
@@ -380,14 +390,17 @@ async fn a_run_is_left_in_good_order_when_its_server_closes_and_gone_on_with_at_
         left.count
     );
     assert_eq!(
-        count(&site, State::Cancelled).await,
+        count(&site, JobState::Cancelled).await,
         left.count,
         "what it says is what was done"
     );
-    resume::look(&site.app).await.unwrap();
+    resume::resume_once(&site.app).await.unwrap();
     until_said(&site, &format!("/jobs/runs/{id}"), ">done<").await;
     assert_eq!(
-        (report().await.count, count(&site, State::Cancelled).await),
+        (
+            report().await.count,
+            count(&site, JobState::Cancelled).await
+        ),
         (JOBS, JOBS)
     );
     let entries = site.test.backstop.audit("").entries(10).await.unwrap();
@@ -415,7 +428,7 @@ async fn runs_are_gone_on_with_also_where_redrives_cannot_be_looked_for() {
     site.test.clock.advance(Span::minutes(1));
     let (other, store) = slow(&site);
     store.next_call(Fault::Refused);
-    resume::look(&other)
+    resume::resume_once(&other)
         .await
         .expect_err("the redrives could not be looked for");
     assert_eq!(store.injected_into("list_cells", Fault::Refused), 1);
@@ -464,7 +477,7 @@ async fn by_kind_and_by_text_what_is_about_to_happen_is_counted_job_by_job() {
         page.contains("5 of 5"),
         "of those that match, and not of the whole queue: {page}"
     );
-    assert_eq!(count(&site, State::Cancelled).await, 5);
+    assert_eq!(count(&site, JobState::Cancelled).await, 5);
 }
 
 #[tokio::test]
@@ -495,11 +508,11 @@ async fn jobs_that_a_worker_holds_are_listed_and_called_off_and_no_others() {
     until_said(&site, &started.location, ">done<").await;
     assert_eq!(
         crate::given::state(&site, mine).await,
-        Some(State::Cancelled)
+        Some(JobState::Cancelled)
     );
     assert_eq!(
         crate::given::state(&site, other).await,
-        Some(State::Running)
+        Some(JobState::Running)
     );
 }
 
@@ -567,19 +580,23 @@ async fn a_note_of_how_far_a_run_is_that_the_store_does_not_answer_is_written_ag
             queue: Some("emails".parse().unwrap()),
             ..Filter::default()
         };
-        let target = Target::jobs(
-            &Search {
+        let target = BulkTarget::jobs(
+            &JobSearch {
                 filter: emails,
-                ..Search::default()
+                ..JobSearch::default()
             },
-            &Action::Cancel,
+            &AmendAction::Cancel,
         );
-        let plan = Plan {
+        let plan = BulkPlan {
             target,
             expected: Some(3),
             back: "/jobs".to_owned(),
         };
-        let id = Bulk::new(&app, "ada").start(plan).await.unwrap().unwrap();
+        let id = BulkActions::new(&app, "ada")
+            .start(plan)
+            .await
+            .unwrap()
+            .unwrap();
         // Nothing of it has run yet: the calls that follow are its own.
         for at in 0..=fails_at {
             store.next_call(if at == fails_at {
@@ -588,14 +605,20 @@ async fn a_note_of_how_far_a_run_is_that_the_store_does_not_answer_is_written_ag
                 Fault::DelayBefore
             });
         }
-        let report = async || Bulk::new(&site.app, "").report(&id).await.unwrap().unwrap();
+        let report = async || {
+            BulkActions::new(&site.app, "")
+                .report(&id)
+                .await
+                .unwrap()
+                .unwrap()
+        };
         while report().await.ended_at.is_none() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let ended = report().await;
         assert_eq!(
-            (ended.standing(site.test.backstop.now()), ended.count),
-            (Standing::Done, 3),
+            (ended.status(site.test.backstop.now()), ended.count),
+            (BulkStatus::Done, 3),
             "{fails_at}"
         );
     }

@@ -3,9 +3,9 @@
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Router};
-use backstop::config::{Overrides, resolve};
-use backstop::{Backstop, Random, testing};
-use backstop_server::access::{Caller, Scopes};
+use backstop::config::{ConfigOverrides, resolve};
+use backstop::{Backstop, RandomSource, testing};
+use backstop_server::access::{Caller, ScopeSet};
 use backstop_server::{App, pages};
 use backstop_testkit::flaky::Flaky;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tower::ServiceExt as _;
 fn given() -> (Arc<Flaky>, Router) {
     let store = Arc::new(Flaky::new(Arc::new(backstop_memory::MemoryStore::new()), 1));
     let clock = testing::start().clock;
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(1));
-    let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
-    let routes = pages::routes().layer(Extension(Caller::new("ada", Scopes::ALL)));
+    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, RandomSource::seeded(1));
+    let config = resolve(None, ConfigOverrides::default(), ConfigOverrides::default()).unwrap();
+    let routes = pages::routes().layer(Extension(Caller::new("ada", ScopeSet::ALL)));
     (store, routes.with_state(App::new(backstop, config, "")))
 }
 

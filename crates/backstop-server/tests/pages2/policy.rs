@@ -1,7 +1,7 @@
 //! The policy lab.
 
 use crate::site::{Site, all_under};
-use backstop_server::access::Scopes;
+use backstop_server::access::ScopeSet;
 
 fn address(fields: &[(&str, &str)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -125,7 +125,7 @@ async fn text_in_a_field_is_text() {
 #[tokio::test]
 async fn under_a_path_every_address_is_under_it() {
     all_under(
-        &Site::mounted("", "/ops", Scopes::ALL)
+        &Site::mounted("", "/ops", ScopeSet::ALL)
             .page("/ops/policy")
             .await,
         "/ops",

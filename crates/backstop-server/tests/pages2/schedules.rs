@@ -4,7 +4,7 @@ use crate::site::{Site, all_under, harmless};
 use axum::http::StatusCode;
 use backstop::core::schedule::{Cron, Zone};
 use backstop::{QueueName, Run, Schedule, ScheduleName, Span};
-use backstop_server::access::Scopes;
+use backstop_server::access::ScopeSet;
 
 const CONFIG: &str = r#"
 [schedules.daily_digest]
@@ -252,7 +252,7 @@ async fn one_that_only_the_store_has_heard_of_is_shown_and_can_be_paused() {
 
 #[tokio::test]
 async fn under_a_path_every_address_is_under_it() {
-    let site = Site::mounted(CONFIG, "/ops", Scopes::ALL);
+    let site = Site::mounted(CONFIG, "/ops", ScopeSet::ALL);
     ledger(&site).await;
     all_under(&site.page("/ops/schedules").await, "/ops");
     all_under(&site.page("/ops/schedules/daily_digest").await, "/ops");

@@ -4,9 +4,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::{Extension, Router};
 use backstop::Span;
-use backstop::config::{Overrides, Written, resolve};
-use backstop::testing::{self, Test};
-use backstop_server::access::{Caller, Scope, Scopes};
+use backstop::config::{ConfigFile, ConfigOverrides, resolve};
+use backstop::testing::{self, TestBackstop};
+use backstop_server::access::{Caller, Scope, ScopeSet};
 use backstop_server::{App, pages};
 use tower::ServiceExt as _;
 
@@ -15,7 +15,7 @@ pub(crate) const HOSTILE: &str = "\"><script>alert(7)</script><img src=x onerror
 
 /// A dashboard.
 pub(crate) struct Site {
-    pub(crate) test: Test,
+    pub(crate) test: TestBackstop,
     pub(crate) app: App,
     router: Router,
 }
@@ -30,17 +30,22 @@ pub(crate) struct Got {
 impl Site {
     /// With this configuration, at the root, for who may do everything.
     pub(crate) fn new(config: &str) -> Self {
-        Self::mounted(config, "", Scopes::ALL)
+        Self::mounted(config, "", ScopeSet::ALL)
     }
 
     /// Under a path, for a caller with these rights.
-    pub(crate) fn mounted(config: &str, base: &str, scopes: Scopes) -> Self {
+    pub(crate) fn mounted(config: &str, base: &str, scopes: ScopeSet) -> Self {
         let test = testing::start();
-        let written = Written {
+        let written = ConfigFile {
             path: "backstop.toml",
             text: config,
         };
-        let config = resolve(Some(written), Overrides::default(), Overrides::default()).unwrap();
+        let config = resolve(
+            Some(written),
+            ConfigOverrides::default(),
+            ConfigOverrides::default(),
+        )
+        .unwrap();
         let app = App::new(test.backstop.clone(), config, base);
         let routes = pages::routes().layer(Extension(Caller::new("token ada", scopes)));
         let router = if base.is_empty() {

@@ -3,11 +3,11 @@
 use crate::site::{HOSTILE, Site, all_under, harmless};
 use axum::http::StatusCode;
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
-use backstop::core::stream::{Ahead, Change, Missed, Wait};
-use backstop::streams::{Event, Record, Standing, StreamSettings};
-use backstop::{Fail, Payload, Span, StreamKey, StreamName};
-use backstop_server::access::Scopes;
+use backstop::core::port::{KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, TakeRequest};
+use backstop::core::stream::{GapWait, KeyChange, MissedPositions, OfflineRange};
+use backstop::streams::{KeyState, Record, StreamEvent, StreamSettings};
+use backstop::{Payload, RunError, Span, StreamKey, StreamName};
+use backstop_server::access::ScopeSet;
 
 const CONFIG: &str = "[streams.uptime]\nstep = \"1m\"\n";
 
@@ -25,7 +25,7 @@ fn record(key: &str, position: i64) -> Record {
 }
 
 /// A key with records at these positions, and this standing.
-async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
+async fn given(site: &Site, key: &str, positions: &[i64], standing: KeyState) {
     let (backstop, name) = (&site.test.backstop, StreamName::new("uptime").unwrap());
     let stream = backstop.stream("uptime").unwrap();
     stream
@@ -39,48 +39,48 @@ async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
         .unwrap();
     let key: StreamKey = key.try_into().unwrap();
     let (now, number) = (backstop.now(), LeaseNumber::draw(7));
-    let take = Take {
+    let take = TakeRequest {
         stream: name.clone(),
         number,
         worker: WorkerName::new("w"),
         until: now.after(Span::secs(15)),
-        wanted: Wanted::Keys(vec![key.clone()]),
+        wanted: KeySelection::Keys(vec![key.clone()]),
     };
     let taken = backstop.store().take(take, now).await.unwrap();
     let due = standing
         .wait
         .map(|wait| backstop::Time::from_micros(wait.due));
-    let change = Change {
+    let change = KeyChange {
         watermark: Some(60),
-        standing: standing.to_bytes(),
-        ..Change::default()
+        state: standing.to_bytes(),
+        ..KeyChange::default()
     };
     let lease = KeyLease {
         stream: name,
         key,
         number,
     };
-    let advance = Advance {
+    let advance = KeyAdvance {
         lease,
         turn: 1,
         seen: taken.keys[0].arrived,
         change,
-        then: Then::Release(due),
+        lease_action: KeyLeaseAction::Release(due),
     };
     backstop.store().advance(vec![advance], now).await.unwrap();
 }
 
-fn waiting(site: &Site) -> Standing {
+fn waiting(site: &Site) -> KeyState {
     let due = site.test.backstop.now().after(Span::secs(20)).as_micros();
-    let mut missed = Missed::default();
+    let mut missed = MissedPositions::default();
     missed.add(0, 60, 1);
     let late = [(0, site.test.backstop.now().as_micros())].into();
-    Standing {
+    KeyState {
         step: Some(60),
-        wait: Some(Wait { attempt: 2, due }),
+        wait: Some(GapWait { attempt: 2, due }),
         missed,
         late,
-        ..Standing::default()
+        ..KeyState::default()
     }
 }
 
@@ -121,9 +121,9 @@ async fn a_stream_shows_its_keys_page_by_page_and_by_filter() {
         &site,
         "in-order",
         &[],
-        Standing {
+        KeyState {
             step: Some(60),
-            ..Standing::default()
+            ..KeyState::default()
         },
     )
     .await;
@@ -179,7 +179,7 @@ async fn a_key_shows_its_gap_its_wait_its_misses_and_hides_secrets() {
 async fn a_key_shows_what_was_off_its_step_and_what_became_of_it() {
     let site = Site::new(CONFIG);
     let stream = site.test.backstop.stream("uptime").unwrap();
-    let handler = |_: Event| async { Ok::<(), Fail>(()) };
+    let handler = |_: StreamEvent| async { Ok::<(), RunError>(()) };
     let running = stream.serve(StreamSettings::default(), handler).unwrap();
     for position in [60_000, 180_000, 120_000] {
         let record = Record {
@@ -209,21 +209,21 @@ async fn a_key_says_why_its_first_record_waits_and_draws_the_same_gaps() {
     );
     // After an outage the same records have been passed, or were given up: nothing is waited for,
     // and no gap is drawn as if it were.
-    let ahead = vec![Ahead {
+    let ahead = vec![OfflineRange {
         from: 120,
         step: 60,
         to: 180,
         last_step: 60,
     }];
-    let passed = Standing {
+    let passed = KeyState {
         step: Some(60),
         ahead,
-        ..Standing::default()
+        ..KeyState::default()
     };
-    let given_up = Standing {
+    let given_up = KeyState {
         step: Some(60),
         drain_to: Some(240),
-        ..Standing::default()
+        ..KeyState::default()
     };
     for (key, standing, gap) in [
         (
@@ -305,10 +305,10 @@ async fn a_key_is_forgotten_only_when_that_was_said_twice() {
 #[tokio::test]
 async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
     let site = Site::new(CONFIG);
-    let halted = Standing {
+    let halted = KeyState {
         step: Some(60),
         halted: Some(120),
-        ..Standing::default()
+        ..KeyState::default()
     };
     given(&site, "a", &[120, 180], halted.clone()).await;
     given(&site, "b", &[120, 180], halted).await;
@@ -378,9 +378,9 @@ async fn a_disabled_key_is_enabled_again() {
 #[tokio::test]
 async fn who_may_only_look_sees_no_buttons() {
     let site = Site::read_only(CONFIG);
-    let halted = Standing {
+    let halted = KeyState {
         halted: Some(120),
-        ..Standing::default()
+        ..KeyState::default()
     };
     given(&site, "a", &[120], halted).await;
     let page = site.page("/streams/uptime/keys/a").await;
@@ -389,7 +389,7 @@ async fn who_may_only_look_sees_no_buttons() {
 
 #[tokio::test]
 async fn under_a_path_every_address_is_under_it() {
-    let site = Site::mounted(CONFIG, "/ops/backstop", Scopes::ALL);
+    let site = Site::mounted(CONFIG, "/ops/backstop", ScopeSet::ALL);
     given(&site, "a", &[180], waiting(&site)).await;
     for address in [
         "/ops/backstop/streams",

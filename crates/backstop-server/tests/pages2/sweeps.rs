@@ -4,7 +4,7 @@
 use crate::site::{HOSTILE, Site, all_under};
 use axum::http::StatusCode;
 use backstop::rusqlite::Connection;
-use backstop_server::access::Scopes;
+use backstop_server::access::ScopeSet;
 use tempfile::TempDir;
 
 /// A database with one lost row, which is called as badly as it can be.
@@ -137,7 +137,7 @@ async fn an_unknown_sweep_and_an_unknown_look_change_nothing() {
 #[tokio::test]
 async fn under_a_path_every_address_is_under_it() {
     let (_folder, config) = database();
-    let site = Site::mounted(&config, "/ops", Scopes::ALL);
+    let site = Site::mounted(&config, "/ops", ScopeSet::ALL);
     all_under(&site.page("/ops/sweeps").await, "/ops");
     all_under(&site.page("/ops/sweeps/changes?look=dry").await, "/ops");
 }

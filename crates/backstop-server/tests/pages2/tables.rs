@@ -2,9 +2,9 @@
 
 use crate::site::{HOSTILE, Site, all_under};
 use backstop::rusqlite::Connection;
-use backstop::tables::{Row, Table};
-use backstop::{Fail, Span};
-use backstop_server::access::Scopes;
+use backstop::tables::{Table, TableRow};
+use backstop::{RunError, Span};
+use backstop_server::access::ScopeSet;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -94,8 +94,8 @@ async fn passes_that_fail_are_told_on_the_page_and_first_of_all_on_the_overview(
         .unwrap();
     let url = format!("sqlite:{}", folder.path().join("app.db").display());
     let table = Table::new("invoices", &url, "BACKLOG").unwrap();
-    let table = table.handler(|_: Row| async { Ok::<(), Fail>(()) });
-    let adopted = site.test.backstop.adopted(&table);
+    let table = table.handler(|_: TableRow| async { Ok::<(), RunError>(()) });
+    let adopted = site.test.backstop.adopted_table(&table);
     adopted.run().await.unwrap_err();
     site.test.clock.advance(Span::minutes(3));
     let page = site.page("/tables").await;
@@ -120,7 +120,7 @@ async fn passes_that_fail_are_told_on_the_page_and_first_of_all_on_the_overview(
 async fn under_a_path_every_address_is_under_it() {
     let (_folder, config) = database();
     all_under(
-        &Site::mounted(&config, "/ops", Scopes::ALL)
+        &Site::mounted(&config, "/ops", ScopeSet::ALL)
             .page("/ops/tables")
             .await,
         "/ops",

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{SqliteOptions, SqliteStore};
-use backstop_core::State;
+use backstop_core::JobState;
 use backstop_core::port::Store;
 use backstop_testkit::given::{Scene, job};
 use std::path::Path;
@@ -29,8 +29,8 @@ fn count(db: &Connection, sql: &str) -> i64 {
 /// What four processes answer that do this at once with a file that all of them have open.
 fn at_once(
     path: &Path,
-    migrate: impl Fn(&mut Connection) -> Answer<Migrated> + Sync,
-) -> Vec<Answer<Migrated>> {
+    migrate: impl Fn(&mut Connection) -> StoreResult<MigrationResult> + Sync,
+) -> Vec<StoreResult<MigrationResult>> {
     let open: Vec<Connection> = (0..4).map(|_| open(path)).collect();
     std::thread::scope(|threads| {
         let migrate = &migrate;
@@ -46,11 +46,17 @@ fn at_once(
 /// A file of version 1 with one job.
 async fn version_1(path: &Path) {
     let store = SqliteStore::open(path, SqliteOptions::default()).expect("the file opens");
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 0, to: 1 }));
-    assert_eq!(store.migrate().await, Ok(Migrated { from: 1, to: 1 }));
+    assert_eq!(
+        store.migrate().await,
+        Ok(MigrationResult { from: 0, to: 1 })
+    );
+    assert_eq!(
+        store.migrate().await,
+        Ok(MigrationResult { from: 1, to: 1 })
+    );
     let scene = Scene::new(Arc::new(store));
     scene.insert([job("q", "a")]).await;
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 1);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 1);
 }
 
 #[tokio::test]
@@ -82,13 +88,19 @@ async fn a_step_that_is_cut_short_leaves_nothing_behind() {
     migrate_by(&mut db, UpgradeSteps(&[&cut])).expect_err("it is cut short");
     let steps = "SELECT count(*) FROM sqlite_master WHERE name = 'backstop_step'";
     assert_eq!((version(&db), count(&db, steps)), (1, 0));
-    assert_eq!(migrate_by(&mut db, NEXT), Ok(Migrated { from: 1, to: 2 }));
+    assert_eq!(
+        migrate_by(&mut db, NEXT),
+        Ok(MigrationResult { from: 1, to: 2 })
+    );
 }
 
 #[test]
 fn a_new_file_is_made_in_the_newest_version_at_once() {
     let mut db = Connection::open_in_memory().expect("a database");
-    assert_eq!(migrate_by(&mut db, NEXT), Ok(Migrated { from: 0, to: 2 }));
+    assert_eq!(
+        migrate_by(&mut db, NEXT),
+        Ok(MigrationResult { from: 0, to: 2 })
+    );
     assert_eq!(version(&db), 2);
 }
 

@@ -77,7 +77,7 @@ fn a_file_that_cannot_be_written_to_is_refused() {
         return;
     }
     let error = open(&path, 0).map(drop).expect_err("refused");
-    assert!(matches!(error, OpenError::File { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::File { .. }), "{error}");
 }
 
 /// The kernel's list of the locks this process has on a file.
@@ -159,7 +159,7 @@ fn a_newer_file_is_refused() {
     .expect("a version of the future");
     let error = open(&path, 0).map(drop).expect_err("refused");
     assert!(
-        matches!(error, OpenError::Newer { version: 999, .. }),
+        matches!(error, SqliteOpenError::Newer { version: 999, .. }),
         "{error}"
     );
 }
@@ -176,7 +176,10 @@ fn a_file_of_a_pre_release_is_refused_with_what_to_do() {
         ))
         .expect("its mark");
         let error = open(&path, 0).map(drop).expect_err("refused");
-        assert!(matches!(error, OpenError::PreRelease { .. }), "{error}");
+        assert!(
+            matches!(error, SqliteOpenError::PreRelease { .. }),
+            "{error}"
+        );
         assert!(
             error
                 .to_string()

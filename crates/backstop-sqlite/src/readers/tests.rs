@@ -1,7 +1,8 @@
-use super::Readers;
+use super::ReaderPool;
 use crate::{SqliteOptions, SqliteStore};
 use backstop_core::port::{
-    Answer, Backlog, Beat, Cells, KeyQuery, Operator, PageQuery, Store, Streams, WhichKeys,
+    BeatRequest, CellStore, JobStore, KeyFilter, ListJobsRequest, ListKeysRequest, OperatorStore,
+    Store, StoreResult, StreamStore,
 };
 use backstop_core::{JobId, Span, StreamKey, StreamName, Time, WorkerName};
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,12 +20,12 @@ async fn store() -> (Arc<SqliteStore>, TempDir) {
 /// Readers that are busy until they are released.
 struct HeldReaders {
     release: mpsc::Sender<()>,
-    reads: Vec<JoinHandle<Answer<()>>>,
+    reads: Vec<JoinHandle<StoreResult<()>>>,
 }
 
 impl HeldReaders {
     /// Holds each of these readers.
-    async fn hold(store: &Arc<SqliteStore>, of: fn(&SqliteStore) -> &Readers) -> Self {
+    async fn hold(store: &Arc<SqliteStore>, of: fn(&SqliteStore) -> &ReaderPool) -> Self {
         let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
         let (release, released) = mpsc::channel::<()>();
         let released = Arc::new(Mutex::new(released));
@@ -62,15 +63,15 @@ async fn workers_and_health_checks_never_wait_behind_lists() {
     let held = HeldReaders::hold(&store, |store| &store.lists).await;
     let list = || {
         let store = Arc::clone(&store);
-        let query = PageQuery {
+        let query = ListJobsRequest {
             limit: 1,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         tokio::spawn(async move { store.jobs(query, Time::default()).await })
     };
     let waiting: Vec<_> = (0..8).map(|_| list()).collect();
     let now = store.time().await.expect("the store tells the time");
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: WorkerName::new("w"),
         queues: Vec::new(),
         leases: Vec::new(),
@@ -95,10 +96,10 @@ async fn lists_take_no_reader_of_workers() {
     let held = HeldReaders::hold(&store, |store| &store.readers).await;
     let now = Time::default();
     let stream = StreamName::new("s").expect("a name");
-    let keys = KeyQuery {
+    let keys = ListKeysRequest {
         stream: stream.clone(),
         after: None,
-        which: WhichKeys::All,
+        filter: KeyFilter::All,
         limit: 9,
     };
     assert_eq!(store.workers(Span::secs(9), now).await, Ok(Vec::new()));

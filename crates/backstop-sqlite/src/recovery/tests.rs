@@ -32,7 +32,7 @@ fn a_log_is_folded_into_the_file_and_the_marker_goes() {
     left_log(&path);
     assert!(is_needed(&path));
     FailureMarker::of(&path).set().expect("a marker");
-    assert_eq!(recover(&path).expect("recovered"), Recovery::Done);
+    assert_eq!(recover(&path).expect("recovered"), RecoveryOutcome::Done);
     assert!(!is_needed(&path), "neither log nor marker");
     assert_eq!(rows(&path), 100);
 }
@@ -48,7 +48,7 @@ fn a_log_with_a_hole_ends_there() {
         .expect("the log");
     let half = log.metadata().expect("a size").len() / 2;
     log.write_all_at(&[0; 4_096], half).expect("a hole");
-    assert_eq!(recover(&path).expect("recovered"), Recovery::Done);
+    assert_eq!(recover(&path).expect("recovered"), RecoveryOutcome::Done);
     let left = rows(&path);
     assert!((1..100).contains(&left), "{left}");
 }
@@ -60,8 +60,8 @@ fn a_file_that_others_have_open_is_left_to_them() {
     let other = connect(&path);
     other.execute_batch("CREATE TABLE t (x)").expect("a table");
     FailureMarker::of(&path).set().expect("a marker");
-    assert_eq!(recover(&path).expect("an attempt"), Recovery::InUse);
+    assert_eq!(recover(&path).expect("an attempt"), RecoveryOutcome::InUse);
     assert!(FailureMarker::of(&path).is_set());
     drop(other);
-    assert_eq!(recover(&path).expect("recovered"), Recovery::Done);
+    assert_eq!(recover(&path).expect("recovered"), RecoveryOutcome::Done);
 }

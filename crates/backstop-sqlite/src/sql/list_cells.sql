@@ -1,2 +1,2 @@
--- ?1 the first name that may come  ?2 how many
+-- ?1 the name to start at  ?2 how many
 SELECT name, version, value FROM backstop_cell WHERE name >= ?1 ORDER BY name LIMIT ?2

@@ -1,4 +1,4 @@
--- ?1 queue  ?2 state  ?3 finished_at and ?4 no of the place before
+-- ?1 queue  ?2 state  ?3 finished_at and ?4 no of the row before
 SELECT f.finished_at, f.no, (SELECT kind FROM backstop_job WHERE no = f.no)
 FROM backstop_finished f
 WHERE f.queue = ?1 AND f.state = ?2 AND (f.finished_at, f.no) < (?3, ?4) ORDER BY f.finished_at DESC, f.no DESC

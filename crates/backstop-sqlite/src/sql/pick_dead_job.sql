@@ -1,4 +1,4 @@
--- As pick_job.sql, for a dead job and with what it died of.
+-- As pick_job.sql, for a dead job and with its fingerprint.
 -- ?1 no
 SELECT d.no, 4, d.queue, (SELECT kind FROM backstop_job WHERE no = d.no), 0, d.fingerprint
 FROM backstop_dead d WHERE d.no = ?1

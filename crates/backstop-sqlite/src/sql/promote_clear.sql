@@ -1,3 +1,3 @@
--- Takes the head out of the line of waiting jobs, up to and with a place.
+-- Removes the head from the line of scheduled and retrying jobs, up to and with a row.
 -- ?1 run_at  ?2 no
 DELETE FROM backstop_due WHERE (run_at, no) <= (?1, ?2)

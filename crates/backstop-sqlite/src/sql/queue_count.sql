@@ -1,6 +1,6 @@
--- Writes back what a transaction changed: once per queue, not once per job.
+-- Writes back what a transaction changed: once per queue, not once per job. Jobs may come with any
+-- change, so the queue is not known to be empty any more.
 -- ?1 id  ?2 next_seq  ?3..?9 change of each state's count  ?10..?13 change of each total
--- Jobs come and go with every change, so that the queue is not known to be empty any more.
 UPDATE backstop_queue SET
   next_seq = ?2, empty_since = NULL,
   scheduled = scheduled + ?3, ready = ready + ?4, running = running + ?5, retrying = retrying + ?6,

@@ -1,4 +1,4 @@
--- All queues, and when the job at the head of each line was to run.
+-- All queues, and when the job at the head of each line was due to run.
 SELECT q.name, q.paused, q.scheduled, q.ready, q.running, q.retrying, q.done, q.dead, q.cancelled,
   q.total_enqueued, q.total_done, q.total_dead, q.total_cancelled,
   (SELECT (SELECT run_at FROM backstop_job WHERE no = r.no) FROM backstop_ready r

@@ -1,3 +1,3 @@
--- Whose place it is counts too: a damaged place is not to cost another job its own.
+-- Compare the number too: a job with a damaged place should not remove the place of another job.
 -- ?1 queue  ?2 level  ?3 seq  ?4 no
 DELETE FROM backstop_ready WHERE queue = ?1 AND level = ?2 AND seq = ?3 AND no = ?4

@@ -5,10 +5,10 @@
 -- The version of the schema: one row.
 CREATE TABLE backstop_schema (version INTEGER NOT NULL);
 
--- A queue: whether it is paused, its bounds, how many jobs it has in each state, and how many it
--- ever had. `next_seq` is the next place in its ready line. Bounds are NULL until somebody sets
--- them: then those of `backstop_core::Bounds` count. `empty_since` is when a pruning first found
--- the queue empty.
+-- The queues: whether each is paused, its bounds, how many jobs it has in each state, and how many
+-- it ever had. `next_seq` is the next place in its ready line. Bounds are NULL until a user sets
+-- them: then the defaults of `backstop_core::QueueBounds` apply. `empty_since` is when a pruning
+-- first found the queue empty.
 CREATE TABLE backstop_queue (
   id              INTEGER PRIMARY KEY,
   name            TEXT    NOT NULL UNIQUE,
@@ -31,11 +31,12 @@ CREATE TABLE backstop_queue (
   empty_since     INTEGER
 );
 
--- A job. The columns that a settlement changes come first and keep their width when a job succeeds:
--- SQLite then overwrites the row in place. `no` is the order of arrival. A number may be given out
--- again once its job and every later one are gone: only jobs that exist are ever put in order.
--- State: 0 queued (ready or running), 1 done, 2 scheduled, 3 retrying, 4 dead, 5 cancelled.
--- `settled_lease` and `settled_tag` are the last accepted settlement, to recognise its repetition.
+-- The jobs. The columns that a settlement changes come first and keep their width when a job
+-- succeeds: SQLite then overwrites the row in place. `no` is the order of arrival. A number may be
+-- given out again once its job and every later one are removed: only jobs that exist are ever put
+-- in order. State: 0 queued (ready or running), 1 done, 2 scheduled, 3 retrying, 4 dead, 5
+-- cancelled. `settled_lease` and `settled_tag` identify the last accepted settlement, so that a
+-- repetition of it is recognised.
 CREATE TABLE backstop_job (
   no            INTEGER PRIMARY KEY,
   state         INTEGER NOT NULL,
@@ -71,8 +72,8 @@ CREATE TABLE backstop_ready (
   PRIMARY KEY (queue, level, seq)
 ) WITHOUT ROWID;
 
--- The running jobs, each with its lease number. `begun` says whether its worker noted the start of
--- the run; a seizure keeps it, and notes who vanished.
+-- The running jobs, each with its lease number. `begun` says whether the worker recorded the start
+-- of the run; a seizure keeps it, and records the worker that vanished.
 CREATE TABLE backstop_running (
   id              BLOB    NOT NULL PRIMARY KEY,
   no              INTEGER NOT NULL,
@@ -85,7 +86,7 @@ CREATE TABLE backstop_running (
   vanished_lease  INTEGER
 ) WITHOUT ROWID;
 
--- The claims: one row for all jobs that were leased by one call. `live` is how many still run.
+-- The claims: one row for all jobs that one call leased. `live` is how many are still running.
 CREATE TABLE backstop_claim (
   number INTEGER PRIMARY KEY,
   worker TEXT    NOT NULL,
@@ -110,11 +111,11 @@ CREATE TABLE backstop_finished (
   no          INTEGER NOT NULL,
   PRIMARY KEY (queue, state, finished_at, no)
 ) WITHOUT ROWID;
--- Those of all queues in the order of their end.
+-- The ended jobs of all queues by the time of their end.
 CREATE INDEX backstop_finished_at ON backstop_finished (state, finished_at, no);
 
--- What the dead jobs died of. They are in `backstop_finished` too, but jobs that succeed do not pay
--- for this index. A dead job is found here by its number, whatever has happened to its own row.
+-- The fingerprints of dead jobs. Dead jobs are in `backstop_finished` too, but jobs that succeed do
+-- not pay for this index. A dead job is found here by its number, even if its own row is damaged.
 CREATE TABLE backstop_dead (
   no          INTEGER PRIMARY KEY,
   queue       INTEGER NOT NULL,
@@ -125,8 +126,8 @@ CREATE TABLE backstop_dead (
 CREATE INDEX backstop_dead_at ON backstop_dead (fingerprint, finished_at);
 CREATE INDEX backstop_dead_group ON backstop_dead (queue, fingerprint, finished_at);
 
--- The unique keys of jobs. `forget_at` is set once the job is gone, so that pruning reads only keys
--- that it removes.
+-- The unique keys of jobs. `forget_at` is set once the job is removed, so that pruning reads only
+-- keys that it removes.
 CREATE TABLE backstop_key (
   queue     INTEGER NOT NULL,
   key       TEXT    NOT NULL,
@@ -147,15 +148,15 @@ CREATE TABLE backstop_worker (
 CREATE INDEX backstop_worker_seen ON backstop_worker (seen_at);
 
 -- Cells: small shared values, changed by compare-and-set. The table has a rowid, because values are
--- too large for the tree of names.
+-- too large for the B-tree of names.
 CREATE TABLE backstop_cell (
   name    TEXT    NOT NULL PRIMARY KEY,
   version INTEGER NOT NULL,
   value   BLOB    NOT NULL
 );
 
--- A stream, and how many keys it has, how many of them hold records, and how many records.
--- The counts are written once per transaction, as those of a queue.
+-- The streams: how many keys each has, how many of them hold records, and how many records they
+-- hold. A transaction writes these counts once, like those of a queue.
 CREATE TABLE backstop_stream (
   id      INTEGER PRIMARY KEY,
   name    TEXT    NOT NULL UNIQUE,
@@ -164,8 +165,8 @@ CREATE TABLE backstop_stream (
   records INTEGER NOT NULL DEFAULT 0
 );
 
--- What happened in a stream: a row for each thing that is counted, so that a later version can
--- count more without another table. `place` is that of `backstop_core::stream::Count`.
+-- The counts of streams: one row for each kind of event, so that a later version can count more
+-- without another table. `place` is that of `backstop_core::stream::StreamCounter`.
 CREATE TABLE backstop_stream_count (
   stream INTEGER NOT NULL,
   place  INTEGER NOT NULL,
@@ -173,10 +174,10 @@ CREATE TABLE backstop_stream_count (
   PRIMARY KEY (stream, place)
 ) WITHOUT ROWID;
 
--- A key of a stream. The table has a rowid: keys that arrived together are stored together, and a
+-- The keys of streams. The table has a rowid: keys that arrived together are stored together, and a
 -- batch of them changes few pages. The columns that an advance changes come first, keep their width
--- and are in no index: SQLite overwrites the row in place. `number` and `turn` are those of the
--- lease that ended last.
+-- and are in no index: SQLite overwrites the row in place. `number` and `turn` belong to the lease
+-- that ended last.
 CREATE TABLE backstop_stream_key (
   id        INTEGER PRIMARY KEY,
   number    INTEGER NOT NULL,
@@ -193,9 +194,9 @@ CREATE UNIQUE INDEX backstop_stream_key_name ON backstop_stream_key (stream, key
 CREATE INDEX backstop_stream_key_due ON backstop_stream_key (stream, due) WHERE due IS NOT NULL;
 CREATE INDEX backstop_stream_key_holding ON backstop_stream_key (stream, key) WHERE records > 0;
 
--- The records that keys hold. The table has a rowid, because payloads are too large for the tree of
--- positions. `stream` is that of the key: the oldest record of a stream is the first of an index,
--- which grows at its end and costs a record little.
+-- The held records of keys. The table has a rowid, because payloads are too large for the B-tree of
+-- positions. `stream` repeats that of the key: this way the oldest record of a stream is the first
+-- of an index, which grows at its end and costs a record little.
 CREATE TABLE backstop_stream_record (
   no       INTEGER PRIMARY KEY,
   key      INTEGER NOT NULL,
@@ -210,7 +211,7 @@ CREATE TABLE backstop_stream_record (
 CREATE UNIQUE INDEX backstop_stream_record_position ON backstop_stream_record (key, position);
 CREATE INDEX backstop_stream_record_at ON backstop_stream_record (stream, at);
 
--- The keys that a worker has at the moment. A take writes a few pages here, and no row of a key.
+-- The current leases of keys. A take writes a few pages here, and no row of a key.
 CREATE TABLE backstop_stream_lease (
   key    INTEGER PRIMARY KEY,
   number INTEGER NOT NULL,
@@ -218,8 +219,8 @@ CREATE TABLE backstop_stream_lease (
   turn   INTEGER NOT NULL
 );
 
--- The takes: one row for all keys of a stream that one call took. It is removed with the last lease
--- of them. `live` is how many are left.
+-- The takes: one row for all keys of a stream that one call leased. The row is removed with the
+-- last of these leases. `live` is how many are left.
 CREATE TABLE backstop_stream_take (
   number INTEGER NOT NULL,
   stream INTEGER NOT NULL,

@@ -1,3 +1,3 @@
--- A claim that holds nothing, whatever its count says.
+-- Removes a claim without jobs, whatever its count says.
 -- ?1 number
 DELETE FROM backstop_claim WHERE number = ?1

@@ -1,2 +1,2 @@
--- How our tables and indexes were made. No parameters.
+-- The statements that made our tables and indexes. No parameters.
 SELECT name, sql FROM sqlite_master WHERE tbl_name GLOB 'backstop_*' AND sql IS NOT NULL

@@ -1,4 +1,4 @@
--- As streams_keys.sql, for keys that keep records.
+-- As streams_keys.sql, for keys that hold records.
 -- ?1 stream  ?2 the key before  ?3 how many
 SELECT k.key, k.watermark, k.standing, k.records, k.due, k.id,
   (SELECT until FROM backstop_stream_lease WHERE key = k.id),

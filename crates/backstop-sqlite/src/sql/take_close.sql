@@ -1,2 +1,3 @@
--- ?1 number  ?2 stream: gone with its last key
+-- Removes a take with its last key.
+-- ?1 number  ?2 stream
 DELETE FROM backstop_stream_take WHERE number = ?1 AND stream = ?2 AND live <= 0

@@ -1,3 +1,3 @@
--- What a take still holds; a scan of the keys that somebody has, for a take that is repeated.
+-- The keys that a take still has, for a take that is repeated. It scans the leased keys.
 -- ?1 number
 SELECT key FROM backstop_stream_lease WHERE number = ?1

@@ -1,13 +1,13 @@
 //! What was decided about keys.
 
-use super::key::{KEY_FIND, Key};
-use super::lease::KeyHold;
-use super::ledger::StreamAt;
+use super::changes::StreamIndex;
+use super::key::{KEY_FIND, StreamKeyRow};
+use super::lease::KeyLeaseRow;
 use super::records;
 use crate::PAGE_BYTES;
-use crate::work::Work;
+use crate::transaction::WriteTransaction;
 use backstop_core::Time;
-use backstop_core::port::{Advance, Advanced, Then};
+use backstop_core::port::{AdvanceOutcome, KeyAdvance, KeyLeaseAction};
 use rusqlite::{CachedStatement, OptionalExtension, Result, params};
 
 const ADVANCE_KEY: &str = include_str!("../sql/advance_key.sql");
@@ -15,7 +15,7 @@ const LEASE_END: &str = include_str!("../sql/lease_end.sql");
 const KEY_REMOVE: &str = include_str!("../sql/stream_key_remove.sql");
 
 /// About how many rows, or pages of payload, a decision touches.
-pub(super) fn rows(advance: &Advance) -> usize {
+pub(super) fn rows(advance: &KeyAdvance) -> usize {
     let change = &advance.change;
     let bytes: usize = change.hold.iter().map(|record| record.payload.len()).sum();
     1 + change.hold.len() + change.drop.len() + bytes / PAGE_BYTES
@@ -23,171 +23,179 @@ pub(super) fn rows(advance: &Advance) -> usize {
 
 /// Takes in what was decided, each by itself.
 pub(crate) fn advance(
-    work: &mut Work<'_>,
-    advances: &[Advance],
+    tx: &mut WriteTransaction<'_>,
+    advances: &[KeyAdvance],
     now: Time,
-) -> Result<Vec<Advanced>> {
-    let mut lines = Lines::prepare(work)?;
+) -> Result<Vec<AdvanceOutcome>> {
+    let mut statements = AdvanceStatements::prepare(tx)?;
     advances
         .iter()
-        .map(|advance| advance_one(work, &mut lines, advance, now))
+        .map(|advance| advance_one(tx, &mut statements, advance, now))
         .collect()
 }
 
 /// What every decision reads and writes.
-struct Lines<'c> {
+struct AdvanceStatements<'c> {
     find: CachedStatement<'c>,
     end: CachedStatement<'c>,
     key: CachedStatement<'c>,
 }
 
-impl<'c> Lines<'c> {
-    fn prepare(work: &Work<'c>) -> Result<Self> {
+impl<'c> AdvanceStatements<'c> {
+    fn prepare(tx: &WriteTransaction<'c>) -> Result<Self> {
         Ok(Self {
-            find: work.db.prepare_cached(KEY_FIND)?,
-            end: work.db.prepare_cached(LEASE_END)?,
-            key: work.db.prepare_cached(ADVANCE_KEY)?,
+            find: tx.db.prepare_cached(KEY_FIND)?,
+            end: tx.db.prepare_cached(LEASE_END)?,
+            key: tx.db.prepare_cached(ADVANCE_KEY)?,
         })
     }
 }
 
 fn advance_one(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
-    advance: &Advance,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut AdvanceStatements<'_>,
+    advance: &KeyAdvance,
     now: Time,
-) -> Result<Advanced> {
-    let Some((stream, key)) = find(work, lines, advance)? else {
-        return Ok(if advance.then == Then::Clear {
-            Advanced::Applied
+) -> Result<AdvanceOutcome> {
+    let Some((stream, key)) = find(tx, statements, advance)? else {
+        return Ok(if advance.lease_action == KeyLeaseAction::Clear {
+            AdvanceOutcome::Applied
         } else {
-            Advanced::Stale
+            AdvanceOutcome::Stale
         });
     };
-    let Some(turn) = turn(work, lines, stream, &key, advance, now)? else {
-        return repeated(work, &key, advance);
+    let Some(turn) = turn(tx, statements, stream, &key, advance, now)? else {
+        return repeated(tx, &key, advance);
     };
     let change = &advance.change;
-    work.streams.count(stream, &change.counts);
-    if advance.then == Then::Clear {
-        clear(work, lines, stream, &key, advance)?;
-        return Ok(Advanced::Applied);
+    tx.streams.count(stream, &change.counts);
+    if advance.lease_action == KeyLeaseAction::Clear {
+        clear(tx, statements, stream, &key, advance)?;
+        return Ok(AdvanceOutcome::Applied);
     }
-    write(lines, &key, advance)?;
-    let more = records::change(work.db, work.streams.id(stream), key.id, change)?;
+    write(statements, &key, advance)?;
+    let more = records::change(tx.db, tx.streams.id(stream), key.id, change)?;
     let records = (key.records + more).max(0);
-    let due = match advance.then {
-        Then::Release(_) if key.arrived.unsigned_abs() > advance.seen => Some(now),
-        Then::Release(wake) => wake,
-        Then::Keep(_) | Then::Clear => turn.until.filter(|_| records > 0),
+    let due = match advance.lease_action {
+        KeyLeaseAction::Release(_) if key.arrived.unsigned_abs() > advance.seen => Some(now),
+        KeyLeaseAction::Release(wake) => wake,
+        KeyLeaseAction::Keep(_) | KeyLeaseAction::Clear => turn.until.filter(|_| records > 0),
     };
-    Key {
+    StreamKeyRow {
         records,
         due,
         ..key
     }
-    .write(work, stream, &key)?;
+    .write(tx, stream, &key)?;
     if due.is_some() && turn.until.is_none() {
-        work.stir();
+        tx.mark_new_work();
     }
-    Ok(Advanced::Applied)
+    Ok(AdvanceOutcome::Applied)
 }
 
 fn find(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
-    advance: &Advance,
-) -> Result<Option<(StreamAt, Key)>> {
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut AdvanceStatements<'_>,
+    advance: &KeyAdvance,
+) -> Result<Option<(StreamIndex, StreamKeyRow)>> {
     let lease = &advance.lease;
-    let Some(stream) = work.streams.find(work.db, &lease.stream)? else {
+    let Some(stream) = tx.streams.find(tx.db, &lease.stream)? else {
         return Ok(None);
     };
-    let named = params![work.streams.id(stream), lease.key.as_str()];
-    Ok(lines
+    let named = params![tx.streams.id(stream), lease.key.as_str()];
+    Ok(statements
         .find
-        .query_row(named, Key::read)
+        .query_row(named, StreamKeyRow::read)
         .optional()?
         .map(|key| (stream, key)))
 }
 
 /// A turn that was taken in.
-struct Turn {
+struct AcceptedTurn {
     /// Until when the lease goes on, if it does.
     until: Option<Time>,
 }
 
 /// Takes a turn in, if it is the next one of the current lease.
 fn turn(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
-    stream: StreamAt,
-    key: &Key,
-    advance: &Advance,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut AdvanceStatements<'_>,
+    stream: StreamIndex,
+    key: &StreamKeyRow,
+    advance: &KeyAdvance,
     now: Time,
-) -> Result<Option<Turn>> {
+) -> Result<Option<AcceptedTurn>> {
     let (number, turn) = (advance.lease.number, i64::from(advance.turn));
-    if let Then::Keep(until) = advance.then {
-        let hold = KeyHold::find(work.db, key.id)?;
+    if let KeyLeaseAction::Keep(until) = advance.lease_action {
+        let hold = KeyLeaseRow::find(tx.db, key.id)?;
         let Some(hold) = hold.filter(|hold| hold.number == number && hold.turn < turn) else {
             return Ok(None);
         };
-        let until = hold.extend(work.db, key.id, turn, until, now)?;
-        return Ok(Some(Turn { until: Some(until) }));
+        let until = hold.extend(tx.db, key.id, turn, until, now)?;
+        return Ok(Some(AcceptedTurn { until: Some(until) }));
     }
-    if lines.end.execute([key.id, number.as_i64(), turn])? == 0 {
+    if statements.end.execute([key.id, number.as_i64(), turn])? == 0 {
         return Ok(None);
     }
-    work.streams.leave_take(stream, number);
-    Ok(Some(Turn { until: None }))
+    tx.streams.leave_take(stream, number);
+    Ok(Some(AcceptedTurn { until: None }))
 }
 
 /// The answer to a turn that is not the next one.
-fn repeated(work: &Work<'_>, key: &Key, advance: &Advance) -> Result<Advanced> {
-    let (number, last) = match KeyHold::find(work.db, key.id)? {
+fn repeated(
+    tx: &WriteTransaction<'_>,
+    key: &StreamKeyRow,
+    advance: &KeyAdvance,
+) -> Result<AdvanceOutcome> {
+    let (number, last) = match KeyLeaseRow::find(tx.db, key.id)? {
         Some(hold) => (hold.number.as_i64(), hold.turn),
         None => (key.number, key.turn),
     };
     let is_repeated = number == advance.lease.number.as_i64() && i64::from(advance.turn) <= last;
     Ok(if is_repeated {
-        Advanced::Applied
+        AdvanceOutcome::Applied
     } else {
-        Advanced::Stale
+        AdvanceOutcome::Stale
     })
 }
 
 /// Writes what every decision changes.
-fn write(lines: &mut Lines<'_>, key: &Key, advance: &Advance) -> Result<()> {
+fn write(
+    statements: &mut AdvanceStatements<'_>,
+    key: &StreamKeyRow,
+    advance: &KeyAdvance,
+) -> Result<()> {
     let change = &advance.change;
     let decided = params![
         key.id,
         advance.lease.number.as_i64(),
         advance.turn,
         change.watermark,
-        change.standing
+        change.state
     ];
-    lines.key.execute(decided).map(drop)
+    statements.key.execute(decided).map(drop)
 }
 
 /// Forgets what a key holds, and the key with it if nothing else is to be remembered.
 fn clear(
-    work: &mut Work<'_>,
-    lines: &mut Lines<'_>,
-    stream: StreamAt,
-    key: &Key,
-    advance: &Advance,
+    tx: &mut WriteTransaction<'_>,
+    statements: &mut AdvanceStatements<'_>,
+    stream: StreamIndex,
+    key: &StreamKeyRow,
+    advance: &KeyAdvance,
 ) -> Result<()> {
-    records::clear(work.db, key.id)?;
-    if advance.change.watermark.is_some() || !advance.change.standing.is_empty() {
-        write(lines, key, advance)?;
-        return Key {
+    records::clear(tx.db, key.id)?;
+    if advance.change.watermark.is_some() || !advance.change.state.is_empty() {
+        write(statements, key, advance)?;
+        return StreamKeyRow {
             records: 0,
             due: None,
             ..*key
         }
-        .write(work, stream, key);
+        .write(tx, stream, key);
     }
-    work.db.prepare_cached(KEY_REMOVE)?.execute([key.id])?;
-    work.streams.count_records(stream, key.records, 0);
-    work.streams.count_keys(stream, -1);
+    tx.db.prepare_cached(KEY_REMOVE)?.execute([key.id])?;
+    tx.streams.count_records(stream, key.records, 0);
+    tx.streams.count_keys(stream, -1);
     Ok(())
 }

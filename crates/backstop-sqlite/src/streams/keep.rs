@@ -1,22 +1,22 @@
 //! Keys that stay with who has them.
 
-use super::key::{self, Key};
-use super::lease::KeyHold;
-use crate::work::Work;
+use super::key::{self, StreamKeyRow};
+use super::lease::KeyLeaseRow;
+use crate::transaction::WriteTransaction;
 use backstop_core::Time;
 use backstop_core::port::KeyLease;
 use rusqlite::Result;
 
 /// Makes leases last, and tells which of them are lost.
 pub(crate) fn keep(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     leases: &[KeyLease],
     until: Time,
     now: Time,
 ) -> Result<Vec<KeyLease>> {
     let mut lost = Vec::new();
     for lease in leases {
-        if !keep_one(work, lease, until, now)? {
+        if !keep_one(tx, lease, until, now)? {
             lost.push(lease.clone());
         }
     }
@@ -24,21 +24,26 @@ pub(crate) fn keep(
 }
 
 /// Makes a lease last; `false` if it is not the current one.
-fn keep_one(work: &mut Work<'_>, lease: &KeyLease, until: Time, now: Time) -> Result<bool> {
-    let db = work.db;
-    let Some(stream) = work.streams.find(db, &lease.stream)? else {
+fn keep_one(
+    tx: &mut WriteTransaction<'_>,
+    lease: &KeyLease,
+    until: Time,
+    now: Time,
+) -> Result<bool> {
+    let db = tx.db;
+    let Some(stream) = tx.streams.find(db, &lease.stream)? else {
         return Ok(false);
     };
-    let Some(key) = key::find(db, work.streams.id(stream), &lease.key)? else {
+    let Some(key) = key::find(db, tx.streams.id(stream), &lease.key)? else {
         return Ok(false);
     };
-    let hold = KeyHold::find(db, key.id)?.filter(|hold| hold.number == lease.number);
+    let hold = KeyLeaseRow::find(db, key.id)?.filter(|hold| hold.number == lease.number);
     let Some(hold) = hold else { return Ok(false) };
     let until = hold.extend(db, key.id, hold.turn, until, now)?;
-    Key {
+    StreamKeyRow {
         due: Some(until).filter(|_| key.records > 0),
         ..key
     }
-    .write(work, stream, &key)?;
+    .write(tx, stream, &key)?;
     Ok(true)
 }

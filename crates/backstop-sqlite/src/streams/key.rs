@@ -1,8 +1,8 @@
 //! A key's row.
 
-use super::ledger::StreamAt;
+use super::changes::StreamIndex;
 use crate::row;
-use crate::work::Work;
+use crate::transaction::WriteTransaction;
 use backstop_core::stream::StoredKey;
 use backstop_core::{StreamKey, Time};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
@@ -15,7 +15,7 @@ pub(super) const KEY_DUE: &str = include_str!("../sql/stream_key_due.sql");
 
 /// What a store itself needs to know of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Key {
+pub(super) struct StreamKeyRow {
     pub(super) id: i64,
     /// The lease that ended last, and its last turn.
     pub(super) number: i64,
@@ -25,7 +25,7 @@ pub(super) struct Key {
     pub(super) due: Option<Time>,
 }
 
-impl Key {
+impl StreamKeyRow {
     /// From the columns of `stream_key_find.sql`.
     pub(super) fn read(row: &Row<'_>) -> Result<Self> {
         Ok(Self {
@@ -39,11 +39,15 @@ impl Key {
     }
 
     /// A key that nothing is known of.
-    pub(super) fn add(work: &mut Work<'_>, stream: StreamAt, name: &StreamKey) -> Result<Self> {
-        let new = params![work.streams.id(stream), name.as_str(), row::NO_LEASE];
-        work.db.prepare_cached(KEY_ADD)?.execute(new)?;
-        work.streams.count_keys(stream, 1);
-        let id = work.db.last_insert_rowid();
+    pub(super) fn add(
+        tx: &mut WriteTransaction<'_>,
+        stream: StreamIndex,
+        name: &StreamKey,
+    ) -> Result<Self> {
+        let new = params![tx.streams.id(stream), name.as_str(), row::NO_LEASE];
+        tx.db.prepare_cached(KEY_ADD)?.execute(new)?;
+        tx.streams.count_keys(stream, 1);
+        let id = tx.db.last_insert_rowid();
         Ok(Self {
             id,
             number: row::NO_LEASE,
@@ -55,29 +59,34 @@ impl Key {
     }
 
     /// Writes what the key holds now and when it is due, as far as that is not as it was.
-    pub(super) fn write(&self, work: &mut Work<'_>, stream: StreamAt, before: &Self) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        tx: &mut WriteTransaction<'_>,
+        stream: StreamIndex,
+        before: &Self,
+    ) -> Result<()> {
         if self == before {
             return Ok(());
         }
         let due = self.due.map(Time::as_micros);
         if self.records == before.records && self.arrived == before.arrived {
-            return work
+            return tx
                 .db
                 .prepare_cached(KEY_DUE)?
                 .execute(params![self.id, due])
                 .map(drop);
         }
-        work.streams
+        tx.streams
             .count_records(stream, before.records, self.records);
         let held = params![self.id, self.arrived, self.records, due];
-        work.db.prepare_cached(KEY_HOLD)?.execute(held).map(drop)
+        tx.db.prepare_cached(KEY_HOLD)?.execute(held).map(drop)
     }
 }
 
 /// The key of this name, if there is one.
-pub(super) fn find(db: &Connection, stream: i64, name: &StreamKey) -> Result<Option<Key>> {
+pub(super) fn find(db: &Connection, stream: i64, name: &StreamKey) -> Result<Option<StreamKeyRow>> {
     db.prepare_cached(KEY_FIND)?
-        .query_row(params![stream, name.as_str()], Key::read)
+        .query_row(params![stream, name.as_str()], StreamKeyRow::read)
         .optional()
 }
 
@@ -86,7 +95,7 @@ pub(super) fn stored(row: &Row<'_>, key: StreamKey) -> Result<StoredKey> {
     Ok(StoredKey {
         key,
         watermark: row::maybe_whole(row, 6)?,
-        standing: row::bytes(row, 7)?.unwrap_or_default().to_vec(),
+        state: row::bytes(row, 7)?.unwrap_or_default().to_vec(),
         arrived: row::count(row, 3)?,
         records: Vec::new(),
         count: row::count(row, 4)?,

@@ -1,7 +1,7 @@
 //! Who has a key.
 
 use crate::row;
-use backstop_core::lease::{extended, is_expired};
+use backstop_core::lease::{extend_lease, is_expired};
 use backstop_core::{LeaseNumber, Time};
 use rusqlite::{Connection, OptionalExtension, Result};
 
@@ -10,14 +10,14 @@ const LEASE_EXTEND: &str = include_str!("../sql/lease_extend.sql");
 
 /// A lease on a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyHold {
+pub(super) struct KeyLeaseRow {
     pub(super) number: LeaseNumber,
     pub(super) until: Time,
     /// The last turn of it that was taken in.
     pub(super) turn: i64,
 }
 
-impl KeyHold {
+impl KeyLeaseRow {
     /// The lease a key is under, expired or not.
     pub(super) fn find(db: &Connection, key: i64) -> Result<Option<Self>> {
         let read = |row: &rusqlite::Row<'_>| {
@@ -47,7 +47,7 @@ impl KeyHold {
         until: Time,
         now: Time,
     ) -> Result<Time> {
-        let until = extended(self.until, until, now);
+        let until = extend_lease(self.until, until, now);
         db.prepare_cached(LEASE_EXTEND)?
             .execute([key, until.as_micros(), turn])?;
         Ok(until)

@@ -1,14 +1,14 @@
 //! Streams and keys as an operator sees them.
 
-use super::key::{self, KEY_FIND, Key};
-use super::ledger::stream_id;
+use super::changes::stream_id;
+use super::key::{self, KEY_FIND, StreamKeyRow};
 use super::records;
 use crate::row;
 use backstop_core::lease::is_expired;
 use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
-use backstop_core::port::Holder;
-use backstop_core::port::{KeyQuery, KeyStatus, StreamStatus, WhichKeys};
-use backstop_core::stream::{Count, Counts, StoredKey};
+use backstop_core::port::KeyLeaseHolder;
+use backstop_core::port::{KeyFilter, KeyStatus, ListKeysRequest, StreamStatus};
+use backstop_core::stream::{StoredKey, StreamCounter, StreamCounts};
 use backstop_core::{StreamKey, StreamName, Time, WorkerName};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
@@ -53,10 +53,10 @@ fn oldest(db: &Connection, stream: i64) -> Result<Option<Time>> {
     db.prepare_cached(STREAMS_OLDEST)?.query_row([stream], read)
 }
 
-fn counts(db: &Connection, stream: i64) -> Result<Counts> {
+fn counts(db: &Connection, stream: i64) -> Result<StreamCounts> {
     let mut statement = db.prepare_cached(STREAMS_COUNTS)?;
     let mut rows = statement.query([stream])?;
-    let mut numbers = [0; Count::ALL.len()];
+    let mut numbers = [0; StreamCounter::ALL.len()];
     while let Some(row) = rows.next()? {
         // What a later version counts, this one does not know.
         let place = usize::try_from(row::whole(row, 0)?)
@@ -66,17 +66,17 @@ fn counts(db: &Connection, stream: i64) -> Result<Counts> {
             *number = row::count(row, 1)?;
         }
     }
-    Ok(Counts::from_numbers(numbers))
+    Ok(StreamCounts::from_numbers(numbers))
 }
 
 /// The next keys of a stream, by the bytes of their names.
-pub(crate) fn keys(db: &Connection, query: &KeyQuery, now: Time) -> Result<Vec<KeyStatus>> {
+pub(crate) fn keys(db: &Connection, query: &ListKeysRequest, now: Time) -> Result<Vec<KeyStatus>> {
     let Some(stream) = stream_id(db, &query.stream)? else {
         return Ok(Vec::new());
     };
-    let sql = match query.which {
-        WhichKeys::All => STREAMS_KEYS,
-        WhichKeys::Holding => STREAMS_HOLDING,
+    let sql = match query.filter {
+        KeyFilter::All => STREAMS_KEYS,
+        KeyFilter::Holding => STREAMS_HOLDING,
     };
     // A key has at least one byte: all of them are behind the empty text.
     let after = query.after.as_ref().map_or("", StreamKey::as_str);
@@ -104,11 +104,11 @@ fn key_status(db: &Connection, row: &Row<'_>, now: Time) -> Result<Option<KeySta
     Ok(Some(KeyStatus {
         key,
         watermark: row::maybe_whole(row, 1)?,
-        standing: row::bytes(row, 2)?.unwrap_or_default().to_vec(),
+        state: row::bytes(row, 2)?.unwrap_or_default().to_vec(),
         records: row::count(row, 3)?,
         oldest: records::oldest(db, row::whole(row, 5)?)?,
         due: due.filter(|_| until.is_none()),
-        holder: until.map(|until| Holder { worker, until }),
+        holder: until.map(|until| KeyLeaseHolder { worker, until }),
     }))
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn key(
     let Some(stream) = stream_id(db, stream)? else {
         return Ok(None);
     };
-    let read = |row: &Row<'_>| Ok((Key::read(row)?, key::stored(row, name.clone())?));
+    let read = |row: &Row<'_>| Ok((StreamKeyRow::read(row)?, key::stored(row, name.clone())?));
     let found = db
         .prepare_cached(KEY_FIND)?
         .query_row(params![stream, name.as_str()], read)

@@ -1,12 +1,12 @@
 //! Records in.
 
-use super::key::{self, Key};
-use super::lease::KeyHold;
-use super::ledger::StreamAt;
+use super::changes::StreamIndex;
+use super::key::{self, StreamKeyRow};
+use super::lease::KeyLeaseRow;
 use super::records::RECORD_ADD;
-use crate::work::Work;
+use crate::transaction::WriteTransaction;
 use backstop_core::limits::KEY_RECORDS_MAX;
-use backstop_core::port::Offered;
+use backstop_core::port::OfferOutcome;
 use backstop_core::stream::Record;
 use backstop_core::{StreamKey, StreamName, Time};
 use rusqlite::{CachedStatement, Result, params};
@@ -16,48 +16,56 @@ const RECORD_KNOWN: &str = include_str!("../sql/record_known.sql");
 
 /// Takes records in. A key's row is read once and written once, however many of them are its own.
 pub(crate) fn offer(
-    work: &mut Work<'_>,
+    tx: &mut WriteTransaction<'_>,
     stream: &StreamName,
     records: &[Record],
     now: Time,
-) -> Result<Vec<Offered>> {
-    let stream = work.streams.find_or_new(work.db, stream)?;
-    let mut add = work.db.prepare_cached(RECORD_ADD)?;
-    let (mut keys, mut by_name) = (Vec::<Receiver>::new(), HashMap::<&StreamKey, usize>::new());
+) -> Result<Vec<OfferOutcome>> {
+    let stream = tx.streams.find_or_new(tx.db, stream)?;
+    let mut add = tx.db.prepare_cached(RECORD_ADD)?;
+    let (mut keys, mut by_name) = (
+        Vec::<OfferTarget>::new(),
+        HashMap::<&StreamKey, usize>::new(),
+    );
     let mut answers = Vec::with_capacity(records.len());
     for record in records {
         let at = if let Some(at) = by_name.get(&record.key) {
             *at
         } else {
-            keys.push(Receiver::of(work, stream, &record.key, now)?);
+            keys.push(OfferTarget::of(tx, stream, &record.key, now)?);
             by_name.insert(&record.key, keys.len() - 1);
             keys.len() - 1
         };
-        answers.push(keys[at].receive(work, &mut add, record, now)?);
+        answers.push(keys[at].receive(tx, &mut add, record, now)?);
     }
     for receiver in &keys {
-        receiver.key.write(work, stream, &receiver.before)?;
+        receiver.key.write(tx, stream, &receiver.before)?;
     }
-    if answers.contains(&Offered::Held) {
-        work.stir();
+    if answers.contains(&OfferOutcome::Held) {
+        tx.mark_new_work();
     }
     Ok(answers)
 }
 
 /// A key that records are offered to.
-struct Receiver {
+struct OfferTarget {
     stream: i64,
-    key: Key,
-    before: Key,
+    key: StreamKeyRow,
+    before: StreamKeyRow,
     /// When it is due at the latest once it has taken something in.
     due: Time,
 }
 
-impl Receiver {
-    fn of(work: &mut Work<'_>, stream: StreamAt, name: &StreamKey, now: Time) -> Result<Self> {
-        let id = work.streams.id(stream);
-        let Some(key) = key::find(work.db, id, name)? else {
-            let key = Key::add(work, stream, name)?;
+impl OfferTarget {
+    fn of(
+        tx: &mut WriteTransaction<'_>,
+        stream: StreamIndex,
+        name: &StreamKey,
+        now: Time,
+    ) -> Result<Self> {
+        let id = tx.streams.id(stream);
+        let Some(key) = key::find(tx.db, id, name)? else {
+            let key = StreamKeyRow::add(tx, stream, name)?;
             return Ok(Self {
                 stream: id,
                 key,
@@ -65,7 +73,7 @@ impl Receiver {
                 due: now,
             });
         };
-        let hold = KeyHold::find(work.db, key.id)?.filter(|hold| hold.is_held(now));
+        let hold = KeyLeaseRow::find(tx.db, key.id)?.filter(|hold| hold.is_held(now));
         Ok(Self {
             stream: id,
             key,
@@ -76,21 +84,21 @@ impl Receiver {
 
     fn receive(
         &mut self,
-        work: &Work<'_>,
+        tx: &WriteTransaction<'_>,
         add: &mut CachedStatement<'_>,
         record: &Record,
         now: Time,
-    ) -> Result<Offered> {
+    ) -> Result<OfferOutcome> {
         let key = &mut self.key;
         if key.records.unsigned_abs() >= KEY_RECORDS_MAX {
-            let is_known = work
+            let is_known = tx
                 .db
                 .prepare_cached(RECORD_KNOWN)?
                 .exists([key.id, record.position])?;
             return Ok(if is_known {
-                Offered::Duplicate
+                OfferOutcome::Duplicate
             } else {
-                Offered::Full
+                OfferOutcome::Full
             });
         }
         let added = add.execute(params![
@@ -104,10 +112,10 @@ impl Receiver {
             record.payload.as_bytes(),
         ])?;
         if added == 0 {
-            return Ok(Offered::Duplicate);
+            return Ok(OfferOutcome::Duplicate);
         }
         (key.arrived, key.records) = (key.arrived + 1, key.records + 1);
         key.due = Some(key.due.map_or(self.due, |due| due.min(self.due)));
-        Ok(Offered::Held)
+        Ok(OfferOutcome::Held)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::row;
 use backstop_core::limits::WINDOW_RECORDS_MAX;
-use backstop_core::stream::{Change, StoredKey, StoredRecord};
+use backstop_core::stream::{KeyChange, StoredKey, StoredRecord};
 use backstop_core::{Payload, Time};
 use rusqlite::{Connection, Result, Row, params};
 
@@ -67,13 +67,13 @@ fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
         tenant: row::text(row, 2)?.map(Into::into),
         at: row::time(row, 3)?,
         arrival: row::count(row, 4)?,
-        payload: Payload::stored(row::bytes(row, 5)?.unwrap_or_default().to_vec()),
+        payload: Payload::from_stored(row::bytes(row, 5)?.unwrap_or_default().to_vec()),
     }))
 }
 
 /// Removes records and puts others there, as whoever has the key says; tells by how many there are
 /// more.
-pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &Change) -> Result<i64> {
+pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &KeyChange) -> Result<i64> {
     let mut more = 0;
     for position in &change.drop {
         more -= row::number(db.prepare_cached(RECORD_DROP)?.execute([key, *position])?);

@@ -1,13 +1,13 @@
 //! The file as the writer has it: open, or closed because a write or fsync failed; see
 //! [`crate::recovery`].
 
-use crate::hints::Others;
-use crate::moored::Moored;
+use crate::file_identity::FileIdentity;
+use crate::hints::OtherWriters;
 use crate::open::{self, SyncLevel};
 use crate::readers::ReaderSlots;
-use crate::recovery::{FailureMarker, Recovery, recover};
+use crate::recovery::{FailureMarker, RecoveryOutcome, recover};
 use backstop_core::limits::{FILE_RECOVERY_WAIT_MAX, FILE_RECOVERY_WAIT_MIN};
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::fmt::Display;
@@ -19,15 +19,15 @@ const IS_READ: &str = "reads of it still run. They end by themselves";
 
 /// The file, open or closed.
 pub(crate) struct WriterFile {
-    state: State,
-    moored: Arc<Moored>,
+    state: WriterFileState,
+    file_identity: Arc<FileIdentity>,
     marker: FailureMarker,
     readers: Arc<ReaderSlots>,
 }
 
-enum State {
+enum WriterFileState {
     Open(OpenFile),
-    Closed(Outage),
+    Closed(FileOutage),
 }
 
 /// The writer's connection, and what is known of it.
@@ -35,11 +35,11 @@ pub(super) struct OpenFile {
     pub(super) db: Connection,
     /// How commits reach the disk; unknown until it is set.
     pub(super) sync: Option<SyncLevel>,
-    pub(super) others: Others,
+    pub(super) others: OtherWriters,
 }
 
 /// Why the file is closed, and when it is recovered next.
-struct Outage {
+struct FileOutage {
     cause: String,
     /// What stood against it last time.
     obstacle: Option<String>,
@@ -50,20 +50,24 @@ struct Outage {
 }
 
 impl WriterFile {
-    pub(crate) fn new(db: Connection, moored: Arc<Moored>, readers: Arc<ReaderSlots>) -> Self {
-        let marker = FailureMarker::of(moored.path());
+    pub(crate) fn new(
+        db: Connection,
+        file_identity: Arc<FileIdentity>,
+        readers: Arc<ReaderSlots>,
+    ) -> Self {
+        let marker = FailureMarker::of(file_identity.path());
         Self {
-            state: State::Open(OpenFile::new(db)),
-            moored,
+            state: WriterFileState::Open(OpenFile::new(db)),
+            file_identity: file_identity,
             marker,
             readers,
         }
     }
 
     /// The connection, if the file can be relied on. Recovers it, if that is due.
-    pub(super) fn get(&mut self, doing: &'static str) -> Answer<&mut OpenFile> {
-        self.moored.check(doing)?;
-        if matches!(self.state, State::Open(_)) && self.marker.is_set() {
+    pub(super) fn get(&mut self, doing: &'static str) -> StoreResult<&mut OpenFile> {
+        self.file_identity.check(doing)?;
+        if matches!(self.state, WriterFileState::Open(_)) && self.marker.is_set() {
             self.close(
                 "another process met a write or fsync that failed".to_owned(),
                 true,
@@ -71,10 +75,10 @@ impl WriterFile {
         }
         self.recover_if_due();
         match &mut self.state {
-            State::Open(open) => Ok(open),
-            State::Closed(outage) => Err(StoreError::unavailable(
+            WriterFileState::Open(open) => Ok(open),
+            WriterFileState::Closed(outage) => Err(StoreError::unavailable(
                 doing,
-                outage.describe(&self.moored),
+                outage.describe(&self.file_identity),
             )),
         }
     }
@@ -82,8 +86,8 @@ impl WriterFile {
     /// The connection, if there is one.
     pub(super) fn open(&mut self) -> Option<&mut OpenFile> {
         match &mut self.state {
-            State::Open(open) => Some(open),
-            State::Closed(_) => None,
+            WriterFileState::Open(open) => Some(open),
+            WriterFileState::Closed(_) => None,
         }
     }
 
@@ -98,32 +102,34 @@ impl WriterFile {
 
     fn close(&mut self, cause: String, is_marked: bool) {
         tracing::error!(
-            path = %self.moored.path().display(), %cause,
+            path = %self.file_identity.path().display(), %cause,
             "nothing is acknowledged until the file is recovered, which is tried at once and again by itself"
         );
-        let outage = Outage::new(cause, is_marked);
-        if let State::Open(open) = std::mem::replace(&mut self.state, State::Closed(outage)) {
+        let outage = FileOutage::new(cause, is_marked);
+        if let WriterFileState::Open(open) =
+            std::mem::replace(&mut self.state, WriterFileState::Closed(outage))
+        {
             leave_log(&open.db);
         }
     }
 
     fn recover_if_due(&mut self) {
-        let State::Closed(outage) = &self.state else {
+        let WriterFileState::Closed(outage) = &self.state else {
             return;
         };
         if Instant::now() < outage.next_try {
             return;
         }
-        let cause = outage.describe(&self.moored);
+        let cause = outage.describe(&self.file_identity);
         let is_recovered = outage.is_marked && !self.marker.is_set();
         match self.reopen(&cause, is_recovered) {
             Ok(open) => {
-                self.state = State::Open(open);
-                tracing::warn!(path = %self.moored.path().display(), "the file is recovered");
+                self.state = WriterFileState::Open(open);
+                tracing::warn!(path = %self.file_identity.path().display(), "the file is recovered");
             }
             Err(obstacle) => {
-                if let State::Closed(outage) = &mut self.state {
-                    outage.put_off(obstacle);
+                if let WriterFileState::Closed(outage) = &mut self.state {
+                    outage.postpone(obstacle);
                 }
             }
         }
@@ -133,8 +139,9 @@ impl WriterFile {
         if !self.readers.close(cause) {
             return Err(IS_READ.to_owned());
         }
-        let path = self.moored.path();
-        if !is_recovered && recover(path).map_err(|error| advise(&error))? == Recovery::InUse {
+        let path = self.file_identity.path();
+        if !is_recovered && recover(path).map_err(|error| advise(&error))? == RecoveryOutcome::InUse
+        {
             return Err(IN_USE.to_owned());
         }
         let db = open::connect_writer(path).map_err(|error| advise(&error))?;
@@ -147,7 +154,7 @@ impl WriterFile {
     /// Folds the log into the file, so that the file alone is the store. If others still read it,
     /// it stays a log.
     pub(super) fn finish(self) {
-        let State::Open(open) = self.state else {
+        let WriterFileState::Open(open) = self.state else {
             return;
         };
         if self.marker.is_set() {
@@ -184,12 +191,12 @@ impl OpenFile {
         Self {
             db,
             sync: None,
-            others: Others::default(),
+            others: OtherWriters::default(),
         }
     }
 }
 
-impl Outage {
+impl FileOutage {
     fn new(cause: String, is_marked: bool) -> Self {
         let wait = FILE_RECOVERY_WAIT_MIN.into();
         Self {
@@ -201,13 +208,13 @@ impl Outage {
         }
     }
 
-    fn put_off(&mut self, obstacle: String) {
+    fn postpone(&mut self, obstacle: String) {
         self.obstacle = Some(obstacle);
         self.next_try = Instant::now() + self.wait;
         self.wait = (self.wait * 2).min(FILE_RECOVERY_WAIT_MAX.into());
     }
 
-    fn describe(&self, file: &Moored) -> String {
+    fn describe(&self, file: &FileIdentity) -> String {
         let path = file.path().display();
         let obstacle = self.obstacle.as_deref().unwrap_or("it is being recovered");
         format!(

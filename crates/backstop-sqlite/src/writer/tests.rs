@@ -1,37 +1,37 @@
 use super::*;
+use crate::file_identity::FileIdentity;
 use crate::migrate::migrate;
-use crate::moored::Moored;
-use crate::open::Durability;
+use crate::open::SqliteDurability;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn writer() -> Writer {
+fn writer() -> WriterHandle {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
-    start(db, Durability::Full, Bell::new())
+    start(db, SqliteDurability::Full, Notifier::new())
 }
 
-fn start(db: Connection, durability: Durability, bell: Bell) -> Writer {
+fn start(db: Connection, durability: SqliteDurability, notifier: Notifier) -> WriterHandle {
     let options = SqliteOptions {
         durability,
         ..SqliteOptions::default()
     };
-    let file = WriterFile::new(db, moored(), Arc::default());
-    Writer::start(file, options, bell).expect("a thread")
+    let file = WriterFile::new(db, file_identity(), Arc::default());
+    WriterHandle::start(file, options, notifier).expect("a thread")
 }
 
 /// What is in memory cannot be removed: any file that stays will do.
-fn moored() -> Arc<Moored> {
+fn file_identity() -> Arc<FileIdentity> {
     let program = std::env::current_exe().expect("this program has a path");
-    Arc::new(Moored::at(&program).expect("this program is there"))
+    Arc::new(FileIdentity::at(&program).expect("this program is there"))
 }
 
 /// What `PRAGMA synchronous` answers.
 const NORMAL: i64 = 1;
 const FULL: i64 = 2;
-const TASK: Task = Task {
+const TASK: WriteTask = WriteTask {
     doing: "testing",
-    effort: Effort::Durable,
+    durability: WriteDurability::Durable,
     rows: 1,
 };
 
@@ -46,7 +46,9 @@ async fn a_panic_hangs_nobody_and_stops_nothing() {
         "{panicked:?}"
     );
     let panicked = writer
-        .alone("testing", |_| -> Answer<()> { panic!("as the test wants") })
+        .call_exclusive("testing", |_| -> StoreResult<()> {
+            panic!("as the test wants")
+        })
         .await;
     assert!(
         matches!(panicked, Err(StoreError::Unavailable { .. })),
@@ -58,14 +60,14 @@ async fn a_panic_hangs_nobody_and_stops_nothing() {
 #[tokio::test]
 async fn what_a_failed_request_wrote_is_undone() {
     let writer = writer();
-    let failed = writer.call(TASK, |work| {
-        work.db
+    let failed = writer.call(TASK, |tx| {
+        tx.db
             .execute("INSERT INTO backstop_queue (name) VALUES ('half')", [])?;
         Err::<(), _>(rusqlite::Error::InvalidQuery)
     });
     assert!(matches!(failed.await, Err(StoreError::Corrupt { .. })));
-    let count = |work: &mut Work<'_>| {
-        work.db
+    let count = |tx: &mut WriteTransaction<'_>| {
+        tx.db
             .query_row("SELECT count(*) FROM backstop_queue", [], |row| {
                 row.get::<_, i64>(0)
             })
@@ -78,18 +80,25 @@ async fn only_what_must_be_on_disk_waits_for_it() {
     let check = async |durability, effort, expected: i64| {
         let mut db = Connection::open_in_memory().expect("a database in memory");
         migrate(&mut db).expect("it migrates");
-        let writer = start(db, durability, Bell::new());
-        let level = |work: &mut Work<'_>| {
-            work.db
-                .query_row("PRAGMA synchronous", [], |row| row.get(0))
+        let writer = start(db, durability, Notifier::new());
+        let level = |tx: &mut WriteTransaction<'_>| {
+            tx.db.query_row("PRAGMA synchronous", [], |row| row.get(0))
         };
-        let level: Answer<i64> = writer.call(Task { effort, ..TASK }, level).await;
+        let level: StoreResult<i64> = writer
+            .call(
+                WriteTask {
+                    durability: effort,
+                    ..TASK
+                },
+                level,
+            )
+            .await;
         assert_eq!(level, Ok(expected), "{durability:?} {effort:?}");
     };
-    check(Durability::Full, Effort::Durable, FULL).await;
-    check(Durability::Full, Effort::Light, NORMAL).await;
-    check(Durability::Full, Effort::Claim, NORMAL).await;
-    check(Durability::Relaxed, Effort::Durable, NORMAL).await;
+    check(SqliteDurability::Full, WriteDurability::Durable, FULL).await;
+    check(SqliteDurability::Full, WriteDurability::Light, NORMAL).await;
+    check(SqliteDurability::Full, WriteDurability::Claim, NORMAL).await;
+    check(SqliteDurability::Relaxed, WriteDurability::Durable, NORMAL).await;
 }
 
 #[tokio::test]
@@ -111,14 +120,14 @@ async fn a_writer_that_is_dropped_does_what_it_was_asked() {
 
 /// An answer that nobody waits for: it is dropped in the very moment of the reply, and begins to
 /// listen then.
-struct Unheard(
-    Bell,
-    std::sync::mpsc::Sender<Box<dyn backstop_core::port::Hints>>,
+struct UnreadReply(
+    Notifier,
+    std::sync::mpsc::Sender<Box<dyn backstop_core::port::HintSubscription>>,
 );
 
-impl Drop for Unheard {
+impl Drop for UnreadReply {
     fn drop(&mut self) {
-        self.1.send(self.0.listen()).expect("the test waits");
+        self.1.send(self.0.subscribe()).expect("the test waits");
     }
 }
 
@@ -126,14 +135,14 @@ impl Drop for Unheard {
 async fn a_hint_comes_when_the_replies_are_out() {
     let mut db = Connection::open_in_memory().expect("a database in memory");
     migrate(&mut db).expect("it migrates");
-    let bell = Bell::new();
-    let writer = start(db, Durability::Full, bell.clone());
+    let notifier = Notifier::new();
+    let writer = start(db, SqliteDurability::Full, notifier.clone());
     let (go, wait) = std::sync::mpsc::channel();
     let (replied, listening) = std::sync::mpsc::channel();
-    let call = writer.call(TASK, move |work| {
+    let call = writer.call(TASK, move |tx| {
         wait.recv().expect("the test says when");
-        work.stir();
-        Ok(Unheard(bell.clone(), replied.clone()))
+        tx.mark_new_work();
+        Ok(UnreadReply(notifier.clone(), replied.clone()))
     });
     assert!(
         tokio::time::timeout(Duration::ZERO, call).await.is_err(),

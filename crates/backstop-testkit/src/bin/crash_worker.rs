@@ -4,8 +4,8 @@
 //! It says first within how many milliseconds a dead worker's job runs again. It writes what its
 //! handlers do into a file of its own, outside the store, before anybody tells the store.
 
-use backstop::core::port::Shelf;
-use backstop::{Backstop, Fail, JobId, QueueSettings, RetryPolicy, Run, Span, Timing};
+use backstop::core::port::Retention;
+use backstop::{Backstop, JobId, QueueSettings, RetryPolicy, Run, RunError, Span, WorkerTiming};
 use backstop_testkit::history::{Event, HistoryLog, Ran};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,16 +38,16 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
         retry: RetryPolicy::from_json(br#"{"kind":"constant","every":"10ms","max_attempts":20}"#)?,
         lease: Span::millis(1_500),
         // Everything stays to be checked.
-        shelf: Shelf {
+        retention: Retention {
             done_max: u64::MAX,
-            ..Shelf::default()
+            ..Retention::default()
         },
         ..QueueSettings::default()
     };
-    let timing = Timing {
-        sweep: Span::millis(200),
+    let timing = WorkerTiming {
+        maintenance_interval: Span::millis(200),
         poll: Span::millis(100),
-        ..Timing::default()
+        ..WorkerTiming::default()
     };
     let handler = move |run: Run| handle(run, Arc::clone(&log));
     let worker = backstop
@@ -73,7 +73,7 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
 
 /// Some milliseconds of work, enough for the backlog to outlast the kills; one job in ten fails the
 /// first time. The job named poison takes the whole process along.
-async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
+async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), RunError> {
     let (job, lease) = (run.id(), run.lease().number);
     let worker = backstop::core::WorkerName::new(&std::process::id().to_string());
     log.append(&Event::Started {
@@ -91,7 +91,7 @@ async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let ran = if failed { Ran::Failed } else { Ran::Done };
     log.append(&Event::Ended { job, lease, ran })?;
     if failed {
-        Err(Fail::retry("fails the first time"))
+        Err(RunError::retry("fails the first time"))
     } else {
         Ok(())
     }

@@ -13,8 +13,10 @@
 //! store. Which batches were answered is in `FOLDER/answered-SHARE`, as a source keeps its offsets.
 //! What the library warns of, a lost lease above all, is in `FOLDER/warnings`.
 
-use backstop::streams::{Became, Event, Record, Rules, RunningStream, StreamSettings};
-use backstop::{Backstop, Fail, Span};
+use backstop::streams::{
+    Record, RecordOutcome, RunningStream, StreamEvent, StreamRules, StreamSettings,
+};
+use backstop::{Backstop, RunError, Span};
 use backstop_testkit::ordered::{EventLog, Line, STEP, Seen, Trace};
 use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use std::collections::BTreeSet;
@@ -156,11 +158,11 @@ impl Worker {
         log: &Arc<EventLog>,
         wait: Span,
     ) -> Result<RunningStream, Failed> {
-        let rules = Rules {
+        let rules = StreamRules {
             steps: vec![wait],
             max_held: MUCH,
             max_misses: MUCH,
-            ..Rules::default()
+            ..StreamRules::default()
         };
         let settings = StreamSettings {
             rules,
@@ -170,7 +172,7 @@ impl Worker {
             ..StreamSettings::default()
         };
         let (log, process) = (Arc::clone(log), self.process);
-        let handler = move |event: Event| handle(event, Arc::clone(&log), process);
+        let handler = move |event: StreamEvent| handle(event, Arc::clone(&log), process);
         Ok(backstop.stream(STREAM)?.serve(settings, handler)?)
     }
 
@@ -214,14 +216,17 @@ impl Worker {
             }
         };
         if let Some(at) = became.iter().position(|became| {
-            !matches!(became, Became::Handled | Became::Held | Became::Duplicate)
+            !matches!(
+                became,
+                RecordOutcome::Handled | RecordOutcome::Held | RecordOutcome::Duplicate
+            )
         }) {
             return Err(format!("{:?} became {:?}", records[at], became[at]).into());
         }
         let handled = records
             .iter()
             .zip(&became)
-            .filter(|(_, became)| **became == Became::Handled);
+            .filter(|(_, became)| **became == RecordOutcome::Handled);
         let handled = handled
             .map(|(record, _)| (record.key.to_string(), record.position))
             .collect();
@@ -277,7 +282,7 @@ fn orders() -> Receiver<String> {
 }
 
 /// A moment of work, so that there is something to kill.
-async fn handle(event: Event, log: Arc<EventLog>, process: u32) -> Result<(), Fail> {
+async fn handle(event: StreamEvent, log: Arc<EventLog>, process: u32) -> Result<(), RunError> {
     let call = Call {
         key: event.key.to_string(),
         position: event.position,

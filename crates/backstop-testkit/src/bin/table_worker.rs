@@ -5,8 +5,8 @@
 //! It says first within how many milliseconds a dead worker's rows run again. It writes the key of
 //! every row that its handler begins with into a file of its own, outside the store and the table.
 
-use backstop::tables::{OnExpired, Row, Table};
-use backstop::{Backstop, Fail, Span};
+use backstop::tables::{OnExpired, Table, TableRow};
+use backstop::{Backstop, RunError, Span};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,9 +38,9 @@ async fn work(store: &str, database: &str, starts: &str) -> Result<(), Box<dyn s
         .every(Span::secs(1))?
         .concurrency(16)?
         .on_expired(OnExpired::Dead)
-        .handler(move |row: Row| handle(row, Arc::clone(&starts)));
+        .handler(move |row: TableRow| handle(row, Arc::clone(&starts)));
     say(table.recovery_bound().as_millis());
-    let adopted = backstop.adopted(&table);
+    let adopted = backstop.adopted_table(&table);
     let worker = backstop.worker().table(table).start()?;
     loop {
         let status = adopted.status(backstop.now()).await?;
@@ -56,7 +56,7 @@ async fn work(store: &str, database: &str, starts: &str) -> Result<(), Box<dyn s
 }
 
 /// A few milliseconds of work.
-async fn handle(row: Row, starts: Arc<Mutex<File>>) -> Result<(), Fail> {
+async fn handle(row: TableRow, starts: Arc<Mutex<File>>) -> Result<(), RunError> {
     writeln!(
         starts.lock().unwrap_or_else(PoisonError::into_inner),
         "{}",

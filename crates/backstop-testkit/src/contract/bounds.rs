@@ -1,17 +1,17 @@
 //! Queues that hold only so much.
 
 use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, queue, retry_at};
-use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::port::{Enqueued, Settled, Store};
-use backstop_core::verdict::{Outcome, Reason};
-use backstop_core::{Bounds, Fingerprint, Overflow, Priority, State};
+use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
+use backstop_core::port::{EnqueueOutcome, SettleOutcome, Store};
+use backstop_core::verdict::{EndReason, Outcome};
+use backstop_core::{Fingerprint, JobState, Overflow, Priority, QueueBounds};
 use std::sync::Arc;
 
-use Enqueued::{Full, Inserted};
+use EnqueueOutcome::{Full, Inserted};
 
 async fn bounded(store: Arc<dyn Store>, max_size: u64, overflow: Overflow, dead_max: u64) -> Scene {
     let scene = Scene::new(store);
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(max_size),
         overflow,
         dead_max,
@@ -35,7 +35,7 @@ pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
     assert_eq!(scene.find("c").await, None);
     assert_eq!(
         scene.enqueue([job("q", "a"), job("other", "x")]).await,
-        [Enqueued::Same, Inserted]
+        [EnqueueOutcome::Same, Inserted]
     );
     let run = scene.claim_one("q").await;
     assert_eq!(
@@ -45,7 +45,7 @@ pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
     );
     assert_eq!(
         scene.settle(&run.lease, retry_at(at(9_999))).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     assert_eq!(
         scene.enqueue([job("q", "c")]).await,
@@ -53,7 +53,7 @@ pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
         "waiting jobs are live"
     );
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&run.lease, DONE).await, SettleOutcome::Applied);
     assert_eq!(
         scene
             .enqueue([job("q", "c"), job("q", "d").at(at(9_999))])
@@ -73,11 +73,11 @@ pub async fn a_refused_job_holds_no_key(store: Arc<dyn Store>) {
     let twin = scene.enqueue([job("q", "c").unique("one")]).await;
     assert_eq!(
         twin,
-        [Enqueued::Duplicate(id("a"))],
+        [EnqueueOutcome::Duplicate(id("a"))],
         "the holder is named, full or not"
     );
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&run.lease, DONE).await, SettleOutcome::Applied);
     assert_eq!(
         scene.enqueue([job("q", "d").unique("two")]).await,
         [Inserted]
@@ -97,14 +97,14 @@ pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
     scene.claim("q", 1).await;
     assert_eq!(
         scene.state("high").await,
-        Some(State::Running),
+        Some(JobState::Running),
         "it is claimed first"
     );
     assert_eq!(scene.enqueue([job("q", "b")]).await, [Inserted]);
     let victim = scene.job("first").await;
     assert_eq!(
         (victim.state, victim.reason),
-        (State::Dead, Some(Reason::Overflow))
+        (JobState::Dead, Some(EndReason::Overflow))
     );
     assert_eq!((victim.attempt, victim.finished_at), (0, Some(scene.now)));
     assert_eq!(victim.fingerprint(), Some(Fingerprint::of_overflow()));
@@ -114,13 +114,13 @@ pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
         "the dead letters are full"
     );
     assert_eq!(
-        listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await),
+        listed(&scene.list(&filter(Some("q"), Some(JobState::Ready))).await),
         ["b", "c"]
     );
     let status = scene.queue("q").await;
     assert_eq!(
         (
-            status.counts.of(State::Dead),
+            status.counts.of(JobState::Dead),
             status.totals.dead,
             status.totals.enqueued
         ),
@@ -139,7 +139,7 @@ pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
     let victim = scene.job("low").await;
     assert_eq!(
         (victim.state, victim.reason),
-        (State::Cancelled, Some(Reason::Overflow))
+        (JobState::Cancelled, Some(EndReason::Overflow))
     );
     let runs = scene.claim("q", 2).await;
     assert_eq!(
@@ -148,11 +148,14 @@ pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
         "nothing is ready"
     );
     let wait = Outcome::Released { at: at(9_999) };
-    assert_eq!(scene.settle(&runs[0].lease, wait).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&runs[0].lease, wait).await,
+        SettleOutcome::Applied
+    );
     assert_eq!(scene.enqueue([job("q", "c")]).await, [Full]);
     assert_eq!(
         scene.settle(&runs[1].lease, dead()).await,
-        Settled::Full,
+        SettleOutcome::Full,
         "no room for the dead"
     );
     assert_eq!(scene.queue("q").await.totals.cancelled, 1);
@@ -166,10 +169,10 @@ pub async fn a_batch_pushes_out_what_came_before_it(store: Arc<dyn Store>) {
         .await;
     assert_eq!(answers, [Inserted; 5]);
     assert_eq!(
-        listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await),
+        listed(&scene.list(&filter(Some("q"), Some(JobState::Ready))).await),
         ["3", "4"]
     );
-    assert_eq!(scene.queue("q").await.counts.of(State::Cancelled), 3);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Cancelled), 3);
 }
 
 /// Pushes at once never exceed the bound.
@@ -193,7 +196,7 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
             .count();
     }
     assert_eq!(inserted, 20);
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 20);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 20);
 }
 
 /// Requeues need room like pushes: at once with these they never exceed the bound either.
@@ -214,7 +217,9 @@ pub async fn requeues_and_pushes_at_once_never_exceed_the_bound(store: Arc<dyn S
                 answers.iter().filter(|answer| **answer == Inserted).count()
             } else {
                 let letters = (of..of + 4).map(|n| id(&format!("dead-{n}"))).collect();
-                let amended = scene.amend(Selection::Ids(letters), Action::Retry).await;
+                let amended = scene
+                    .amend(Selection::Ids(letters), AmendAction::Retry)
+                    .await;
                 amended.applied
             }
         })
@@ -231,7 +236,7 @@ pub async fn requeues_and_pushes_at_once_never_exceed_the_bound(store: Arc<dyn S
 pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     let scene = bounded(store, 5, Overflow::Reject, 10).await;
     scene.insert((0..5).map(|n| job("q", &n.to_string()))).await;
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(2),
         overflow: Overflow::Reject,
         dead_max: 10,
@@ -241,15 +246,15 @@ pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
         .set_bounds(queue("q"), bounds, scene.now)
         .await
         .expect("the store answers");
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 5);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 5);
     assert_eq!(scene.enqueue([job("q", "x")]).await, [Full]);
     scene
         .store
-        .set_bounds(queue("q"), Bounds::default(), scene.now)
+        .set_bounds(queue("q"), QueueBounds::default(), scene.now)
         .await
         .expect("the store answers");
     assert_eq!(scene.enqueue([job("q", "x")]).await, [Inserted]);
-    assert_eq!(scene.queue("q").await.bounds, Bounds::default());
+    assert_eq!(scene.queue("q").await.bounds, QueueBounds::default());
 }
 
 /// A requeue into a full queue is refused, whatever the overflow: what has room goes, in order, the
@@ -263,7 +268,7 @@ pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
         .insert([job("q", "ready"), job("q", "later").at(at(9_999))])
         .await;
     for overflow in Overflow::ALL {
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             max_size: Some(3),
             overflow,
             dead_max: 10,
@@ -273,36 +278,50 @@ pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
             .set_bounds(queue("q"), bounds, scene.now)
             .await
             .expect("the store answers");
-        let amended = scene.amend_named(&["a", "b", "c"], Action::Retry).await;
+        let amended = scene
+            .amend_named(&["a", "b", "c"], AmendAction::Retry)
+            .await;
         assert_eq!(
             (amended.applied, amended.refused),
-            (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+            (
+                1,
+                ["b", "c"].map(|name| (id(name), AmendRefusal::Full)).into()
+            )
         );
         let amended = scene
             .amend(
-                Selection::Matching(filter(Some("q"), Some(State::Dead))),
-                Action::Retry,
+                Selection::Matching(filter(Some("q"), Some(JobState::Dead))),
+                AmendAction::Retry,
             )
             .await;
         assert_eq!(
             (amended.applied, amended.refused),
-            (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+            (
+                0,
+                ["b", "c"].map(|name| (id(name), AmendRefusal::Full)).into()
+            )
         );
         assert_eq!(
             (scene.state("b").await, scene.job("b").await.requeues),
-            (Some(State::Dead), 0)
+            (Some(JobState::Dead), 0)
         );
         assert_eq!(scene.queue("q").await.counts.live(), 3, "{overflow}");
-        assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
+        assert_eq!(
+            scene.amend_named(&["a"], AmendAction::Cancel).await.applied,
+            1
+        );
     }
-    assert_eq!(scene.amend_named(&["b"], Action::Retry).await.applied, 1);
-    let amended = scene.amend_named(&["later", "c"], Action::Retry).await;
+    assert_eq!(
+        scene.amend_named(&["b"], AmendAction::Retry).await.applied,
+        1
+    );
+    let amended = scene.amend_named(&["later", "c"], AmendAction::Retry).await;
     assert_eq!(
         (amended.applied, amended.refused),
-        (1, vec![(id("c"), Refusal::Full)]),
+        (1, vec![(id("c"), AmendRefusal::Full)]),
         "it was live already"
     );
-    assert_eq!(scene.state("ready").await, Some(State::Ready));
+    assert_eq!(scene.state("ready").await, Some(JobState::Ready));
 }
 
 /// A move into a full queue is refused, and the letter stays where it is, dead.
@@ -314,31 +333,37 @@ pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
             .await;
     }
     scene.insert([job("q", "ready")]).await;
-    let to = Action::Move(queue("q"));
+    let to = AmendAction::Move(queue("q"));
     let amended = scene.amend_named(&["a", "b", "c"], to.clone()).await;
     assert_eq!(
         (amended.applied, amended.refused),
-        (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+        (
+            1,
+            ["b", "c"].map(|name| (id(name), AmendRefusal::Full)).into()
+        )
     );
     let amended = scene
         .amend(
-            Selection::Matching(filter(Some("other"), Some(State::Dead))),
+            Selection::Matching(filter(Some("other"), Some(JobState::Dead))),
             to.clone(),
         )
         .await;
     assert_eq!(
         (amended.applied, amended.refused),
-        (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
+        (
+            0,
+            ["b", "c"].map(|name| (id(name), AmendRefusal::Full)).into()
+        )
     );
     let job_b = scene.job("b").await;
     assert_eq!(
         (job_b.queue, job_b.state, job_b.requeues),
-        (queue("other"), State::Dead, 0)
+        (queue("other"), JobState::Dead, 0)
     );
     assert_eq!(
         (
             scene.queue("q").await.counts.live(),
-            scene.queue("other").await.counts.of(State::Dead)
+            scene.queue("other").await.counts.of(JobState::Dead)
         ),
         (2, 2)
     );
@@ -348,7 +373,7 @@ pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
         "a refused move holds no key"
     );
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&run.lease, DONE).await, SettleOutcome::Applied);
     assert_eq!(scene.amend_named(&["b", "c"], to).await.applied, 1);
     assert_eq!(scene.job("b").await.queue, queue("q"));
 }

@@ -2,11 +2,11 @@
 
 use crate::given::Scene;
 use backstop_core::limits::{CELL_BYTES_MAX, CELL_NAME_BYTES_MAX};
-use backstop_core::port::{Cell, CellQuery, Store, StoreError, Swap, Swapped};
+use backstop_core::port::{Cell, CellSwap, ListCellsRequest, Store, StoreError, SwapOutcome};
 use std::sync::Arc;
 
-fn swap(name: &str, seen: Option<i64>, version: i64, value: Option<&str>) -> Swap {
-    Swap {
+fn swap(name: &str, seen: Option<i64>, version: i64, value: Option<&str>) -> CellSwap {
+    CellSwap {
         name: name.to_owned(),
         seen,
         version,
@@ -22,7 +22,7 @@ fn cell(name: &str, version: i64, value: &str) -> Cell {
     }
 }
 
-async fn swapped(scene: &Scene, swap: Swap) -> Swapped {
+async fn swapped(scene: &Scene, swap: CellSwap) -> SwapOutcome {
     scene
         .store
         .swap(vec![swap])
@@ -46,30 +46,30 @@ pub async fn a_cell_is_changed_only_by_who_has_seen_it(store: Arc<dyn Store>) {
     assert_eq!(read(&scene, "a").await, None);
     assert_eq!(
         swapped(&scene, swap("a", Some(1), 2, Some("x"))).await,
-        Swapped::Conflict(None)
+        SwapOutcome::Conflict(None)
     );
     assert_eq!(
         swapped(&scene, swap("a", None, 1, Some("one"))).await,
-        Swapped::Applied
+        SwapOutcome::Applied
     );
     assert_eq!(read(&scene, "a").await, Some(cell("a", 1, "one")));
     let standing = Some(cell("a", 1, "one"));
     assert_eq!(
         swapped(&scene, swap("a", None, 9, Some("x"))).await,
-        Swapped::Conflict(standing.clone())
+        SwapOutcome::Conflict(standing.clone())
     );
     assert_eq!(
         swapped(&scene, swap("a", Some(7), 9, None)).await,
-        Swapped::Conflict(standing)
+        SwapOutcome::Conflict(standing)
     );
     assert_eq!(
         swapped(&scene, swap("a", Some(1), i64::MIN, Some(""))).await,
-        Swapped::Applied
+        SwapOutcome::Applied
     );
     assert_eq!(read(&scene, "a").await, Some(cell("a", i64::MIN, "")));
     assert_eq!(
         swapped(&scene, swap("a", Some(i64::MIN), 3, None)).await,
-        Swapped::Applied
+        SwapOutcome::Applied
     );
     assert_eq!(read(&scene, "a").await, None);
 }
@@ -82,8 +82,8 @@ pub async fn a_repeated_change_is_applied_once(store: Arc<dyn Store>) {
         swap("a", Some(1), 2, Some("two")),
         swap("a", Some(2), 3, None),
     ] {
-        assert_eq!(swapped(&scene, change.clone()).await, Swapped::Applied);
-        assert_eq!(swapped(&scene, change).await, Swapped::Applied);
+        assert_eq!(swapped(&scene, change.clone()).await, SwapOutcome::Applied);
+        assert_eq!(swapped(&scene, change).await, SwapOutcome::Applied);
     }
     assert_eq!(read(&scene, "a").await, None);
 }
@@ -98,14 +98,14 @@ pub async fn changes_of_one_call_stand_alone(store: Arc<dyn Store>) {
         swap("a", Some(1), 4, Some("four")),
     ];
     let answers = scene.store.swap(swaps).await.expect("the store answers");
-    let conflict = Swapped::Conflict(Some(cell("a", 1, "one")));
+    let conflict = SwapOutcome::Conflict(Some(cell("a", 1, "one")));
     assert_eq!(
         answers,
         [
-            Swapped::Applied,
+            SwapOutcome::Applied,
             conflict,
-            Swapped::Applied,
-            Swapped::Applied
+            SwapOutcome::Applied,
+            SwapOutcome::Applied
         ]
     );
     let names = ["b", "none", "a"].map(str::to_owned).to_vec();
@@ -125,7 +125,7 @@ pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
     let scene = Scene::new(Arc::clone(&store));
     assert_eq!(
         swapped(&scene, swap("a", None, 1, Some("0"))).await,
-        Swapped::Applied
+        SwapOutcome::Applied
     );
     let tries = (0..32).map(|n: i64| {
         let store = Arc::clone(&store);
@@ -144,7 +144,7 @@ pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
     let mut winners = Vec::new();
     for one in tries.collect::<Vec<_>>() {
         let (n, answer) = one.await.expect("nobody panics");
-        winners.extend((answer == Swapped::Applied).then_some(n));
+        winners.extend((answer == SwapOutcome::Applied).then_some(n));
     }
     assert_eq!(winners.len(), 1, "{winners:?}");
     assert_eq!(
@@ -168,11 +168,11 @@ pub async fn cells_are_listed_by_name(store: Arc<dyn Store>) {
     for (version, name) in (1..).zip(names) {
         assert_eq!(
             swapped(&scene, swap(name, None, version, Some("x"))).await,
-            Swapped::Applied
+            SwapOutcome::Applied
         );
     }
     let listed = async |prefix: &str, after: Option<&str>, limit| {
-        let query = CellQuery {
+        let query = ListCellsRequest {
             prefix: prefix.to_owned(),
             after: after.map(str::to_owned),
             limit,
@@ -207,13 +207,13 @@ pub async fn a_cell_has_its_limits(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let value: Vec<u8> = (0..CELL_BYTES_MAX).map(|n| (n % 256) as u8).collect();
     let name = "n".repeat(CELL_NAME_BYTES_MAX);
-    let full = Swap {
+    let full = CellSwap {
         name: name.clone(),
         seen: None,
         version: 1,
         value: Some(value.clone()),
     };
-    assert_eq!(swapped(&scene, full).await, Swapped::Applied);
+    assert_eq!(swapped(&scene, full).await, SwapOutcome::Applied);
     assert_eq!(
         read(&scene, &name).await,
         Some(Cell {
@@ -223,7 +223,7 @@ pub async fn a_cell_has_its_limits(store: Arc<dyn Store>) {
         })
     );
     let over = [
-        Swap {
+        CellSwap {
             name: "a".to_owned(),
             seen: None,
             version: 1,

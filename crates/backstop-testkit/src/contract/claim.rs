@@ -2,9 +2,9 @@
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, job, names, retry_at};
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX};
-use backstop_core::plan::Want;
-use backstop_core::port::{Settled, Store, StoreError};
-use backstop_core::{Outcome, Priority, Span, State};
+use backstop_core::plan::QueueQuota;
+use backstop_core::port::{SettleOutcome, Store, StoreError};
+use backstop_core::{JobState, Outcome, Priority, Span};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ pub async fn claim_takes_at_most_n_per_queue(store: Arc<dyn Store>) {
     assert_eq!(taken, ["a1", "a2", "b1"]);
     let claim = scene.claim_of(&[("b", 9), ("nowhere", 9)]);
     assert_eq!(names(&scene.claim_as(&claim).await), ["b2", "b3"]);
-    assert_eq!(scene.state("c1").await, Some(State::Ready));
+    assert_eq!(scene.state("c1").await, Some(JobState::Ready));
 }
 
 /// A careless caller that names a queue twice must not get a job twice.
@@ -132,9 +132,12 @@ pub async fn a_repeated_claim_returns_only_what_is_left_of_it(store: Arc<dyn Sto
         .await;
     let claim = scene.claim_of(&[("q", 2)]);
     let runs = scene.claim_as(&claim).await;
-    assert_eq!(scene.settle(&runs[0].lease, DONE).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&runs[0].lease, DONE).await,
+        SettleOutcome::Applied
+    );
     assert_eq!(scene.claim_as(&claim).await, runs[1..]);
-    assert_eq!(scene.state("c").await, Some(State::Ready));
+    assert_eq!(scene.state("c").await, Some(JobState::Ready));
 }
 
 /// A job whose time has not come is invisible to claims, whatever made it wait.
@@ -241,7 +244,7 @@ pub async fn a_lease_carries_the_whole_job(store: Arc<dyn Store>) {
         (0, 1, 0)
     );
     assert_eq!((run.inserted_at, run.run_at), (at(0), at(0)));
-    assert_eq!((run.terms, run.history), (seen.terms, seen.history));
+    assert_eq!((run.options, run.history), (seen.options, seen.history));
 }
 
 /// A running job tells who has it and until when, and that it is in its first attempt.
@@ -250,7 +253,7 @@ pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("q", "b")]).await;
     scene.claim_one("q").await;
     let running = scene.job("a").await;
-    assert_eq!((running.state, running.attempt), (State::Running, 1));
+    assert_eq!((running.state, running.attempt), (JobState::Running, 1));
     let claimant = running.held_by.expect("somebody runs it");
     assert_eq!(
         (claimant.worker.as_str(), claimant.until),
@@ -259,7 +262,7 @@ pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     let ready = scene.job("b").await;
     assert_eq!(
         (ready.state, ready.attempt, ready.held_by),
-        (State::Ready, 0, None)
+        (JobState::Ready, 0, None)
     );
 }
 
@@ -270,7 +273,7 @@ pub async fn an_oversized_claim_is_misuse(store: Arc<dyn Store>) {
     let too_many_jobs = scene.claim_of(&[("q", CLAIM_JOBS_MAX), ("other", 1)]);
     let mut too_many_queues = scene.claim_of(&[]);
     too_many_queues.wants = (0..=CLAIM_QUEUES_MAX)
-        .map(|n| Want {
+        .map(|n| QueueQuota {
             queue: crate::given::queue(&format!("q{n}")),
             max: 1,
         })
@@ -282,7 +285,7 @@ pub async fn an_oversized_claim_is_misuse(store: Arc<dyn Store>) {
             "{refused:?}"
         );
     }
-    assert_eq!(scene.state("a").await, Some(State::Ready));
+    assert_eq!(scene.state("a").await, Some(JobState::Ready));
 }
 
 /// A lease that is over at once, or that would hold a job for days, is the caller's mistake.
@@ -299,7 +302,7 @@ pub async fn a_lease_of_nothing_or_of_days_is_misuse(store: Arc<dyn Store>) {
             "{until}: {refused:?}"
         );
     }
-    assert_eq!(scene.state("a").await, Some(State::Ready));
+    assert_eq!(scene.state("a").await, Some(JobState::Ready));
 }
 
 fn numbered(count: usize) -> Vec<String> {

@@ -1,21 +1,21 @@
 //! Dead letters: their bound, their groups, and the ways back.
 
 use crate::given::{DONE, Scene, at, dead, filter, history, id, job, listed, queue};
-use backstop_core::amend::{Action, Filter, Refusal, Selection};
-use backstop_core::failure::{ErrorReport, Failure, History};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection};
+use backstop_core::failure::{ErrorReport, FailureHistory, FailureRecord};
 use backstop_core::lease::WorkerName;
 use backstop_core::limits::BURY_MAX;
 use backstop_core::port::{
-    Amended, Amendment, Burial, Enqueued, Group, GroupQuery, Order, PageQuery, Settled, Store,
-    StoreError,
+    AmendJobsRequest, AmendResult, DeadLetterGroup, EnqueueOutcome, ListGroupsRequest,
+    ListJobsRequest, ListOrder, NewDeadLetter, SettleOutcome, Store, StoreError,
 };
-use backstop_core::verdict::{Outcome, Reason};
-use backstop_core::{Bounds, Fingerprint, NewJob, State, Time};
+use backstop_core::verdict::{EndReason, Outcome};
+use backstop_core::{Fingerprint, JobState, NewJob, QueueBounds, Time};
 use std::sync::Arc;
 
 fn died_of(message: &str) -> Outcome {
     Outcome::Dead {
-        reason: Reason::AttemptsExhausted,
+        reason: EndReason::AttemptsExhausted,
         history: history(message),
     }
 }
@@ -24,8 +24,8 @@ fn fingerprint(message: &str) -> Fingerprint {
     Fingerprint::of(&ErrorReport::message(message))
 }
 
-async fn groups(scene: &Scene, queue_name: Option<&str>, limit: usize) -> Vec<Group> {
-    let query = GroupQuery {
+async fn groups(scene: &Scene, queue_name: Option<&str>, limit: usize) -> Vec<DeadLetterGroup> {
+    let query = ListGroupsRequest {
         queue: queue_name.map(queue),
         limit,
     };
@@ -36,9 +36,14 @@ async fn groups(scene: &Scene, queue_name: Option<&str>, limit: usize) -> Vec<Gr
         .expect("the store answers")
 }
 
-async fn amend(scene: &Scene, names: &[&str], action: Action, only: Option<State>) -> Amended {
+async fn amend(
+    scene: &Scene,
+    names: &[&str],
+    action: AmendAction,
+    only: Option<JobState>,
+) -> AmendResult {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection,
         action,
         only,
@@ -53,9 +58,9 @@ async fn amend(scene: &Scene, names: &[&str], action: Action, only: Option<State
 }
 
 async fn bound(scene: &Scene, dead_max: u64) {
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         dead_max,
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     scene
         .store
@@ -65,16 +70,21 @@ async fn bound(scene: &Scene, dead_max: u64) {
 }
 
 /// A burial of the job of this name, with all its fields set.
-pub(crate) fn burial(queue_name: &str, name: &str, message: &str, finished_at: Time) -> Burial {
+pub(crate) fn burial(
+    queue_name: &str,
+    name: &str,
+    message: &str,
+    finished_at: Time,
+) -> NewDeadLetter {
     let job: NewJob = job(queue_name, name).kind("k").at(at(5)).into();
-    Burial {
+    NewDeadLetter {
         job,
         attempts: 3,
         lost_leases: 1,
         requeues: 2,
         inserted_at: at(1),
         finished_at,
-        reason: Reason::Rejected,
+        reason: EndReason::Rejected,
         history: history(message),
     }
 }
@@ -94,45 +104,45 @@ pub async fn a_death_over_the_bound_is_refused(store: Arc<dyn Store>) {
     assert_eq!(
         ends,
         [
-            Settled::Applied,
-            Settled::Applied,
-            Settled::Full,
-            Settled::Full
+            SettleOutcome::Applied,
+            SettleOutcome::Applied,
+            SettleOutcome::Full,
+            SettleOutcome::Full
         ]
     );
-    assert_eq!(scene.state("c").await, Some(State::Running));
+    assert_eq!(scene.state("c").await, Some(JobState::Running));
     assert_eq!(
         scene
             .settle(&runs[2].lease, Outcome::Released { at: scene.now })
             .await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     assert_eq!(
         scene.settle(&runs[3].lease, DONE).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "only deaths need room"
     );
     assert_eq!(
         scene.settle(&runs[0].lease, dead()).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "a repetition needs none"
     );
     let status = scene.queue("q").await;
     assert_eq!(
         (
-            status.counts.of(State::Dead),
+            status.counts.of(JobState::Dead),
             status.totals.dead,
             status.bounds.dead_max
         ),
         (2, 2, 2)
     );
     let job = scene.job("c").await;
-    assert_eq!((job.state, job.attempt), (State::Ready, 0));
-    amend(&scene, &["a"], Action::Delete, None).await;
+    assert_eq!((job.state, job.attempt), (JobState::Ready, 0));
+    amend(&scene, &["a"], AmendAction::Delete, None).await;
     let run = scene.claim_one("q").await;
     assert_eq!(
         scene.settle(&run.lease, dead()).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "there is room again"
     );
 }
@@ -151,10 +161,10 @@ pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     });
     let mut applied = 0;
     for death in deaths.collect::<Vec<_>>() {
-        applied += usize::from(death.await.expect("nobody panics") == Settled::Applied);
+        applied += usize::from(death.await.expect("nobody panics") == SettleOutcome::Applied);
     }
     assert_eq!(applied, 10);
-    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 10);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 10);
 }
 
 /// Deaths are grouped by queue and fingerprint, with the times and a sample of those that are
@@ -178,7 +188,7 @@ pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     scene
         .insert_and_end(job("p", "e"), died_of("order 4 lost"))
         .await;
-    let group = |queue_name, message, count, first_at, last_at, sample| Group {
+    let group = |queue_name, message, count, first_at, last_at, sample| DeadLetterGroup {
         queue: queue(queue_name),
         fingerprint: fingerprint(message),
         count,
@@ -199,8 +209,8 @@ pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     );
     assert_eq!(groups(&scene, None, 0).await, [lost]);
     assert_eq!(groups(&scene, Some("none"), 10).await, []);
-    amend(&scene, &["d"], Action::Retry, None).await;
-    amend(&scene, &["a"], Action::Delete, None).await;
+    amend(&scene, &["d"], AmendAction::Retry, None).await;
+    amend(&scene, &["a"], AmendAction::Delete, None).await;
     let left = group("q", "order 9 lost", 1, times[1], times[1], "b");
     assert_eq!(groups(&scene, Some("q"), 10).await, [user, left]);
 }
@@ -218,16 +228,18 @@ pub async fn a_fingerprint_selects_its_group(store: Arc<dyn Store>) {
         ..Filter::default()
     };
     let dead_booms = Filter {
-        state: Some(State::Dead),
+        state: Some(JobState::Dead),
         queue: Some(queue("q")),
         ..booms.clone()
     };
     assert_eq!(listed(&scene.list(&dead_booms).await), ["c", "a"]);
     assert_eq!(listed(&scene.list(&booms).await), ["c", "a"]);
-    let amended = scene.amend(Selection::Matching(booms), Action::Retry).await;
+    let amended = scene
+        .amend(Selection::Matching(booms), AmendAction::Retry)
+        .await;
     assert_eq!(amended.applied, 2);
     assert_eq!(
-        listed(&scene.list(&filter(None, Some(State::Dead))).await),
+        listed(&scene.list(&filter(None, Some(JobState::Dead))).await),
         ["b"]
     );
 }
@@ -241,12 +253,12 @@ pub async fn ended_jobs_are_listed_from_either_end(store: Arc<dyn Store>) {
             scene.now = scene.now.after(backstop_core::Span::secs(1));
         }
     }
-    for (order, expected) in [(Order::Oldest, "abcde"), (Order::Newest, "edcba")] {
+    for (order, expected) in [(ListOrder::Oldest, "abcde"), (ListOrder::Newest, "edcba")] {
         for limit in [1, 2, 10] {
             let (mut seen, mut cursor) = (String::new(), None);
             loop {
-                let query = PageQuery {
-                    filter: filter(Some("q"), Some(State::Dead)),
+                let query = ListJobsRequest {
+                    filter: filter(Some("q"), Some(JobState::Dead)),
                     cursor,
                     limit,
                     order,
@@ -272,19 +284,28 @@ pub async fn an_amendment_heeds_the_state_it_means(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), dead()).await;
     scene.insert([job("q", "b")]).await;
-    let amended = amend(&scene, &["a", "b"], Action::Delete, Some(State::Dead)).await;
+    let amended = amend(
+        &scene,
+        &["a", "b"],
+        AmendAction::Delete,
+        Some(JobState::Dead),
+    )
+    .await;
     assert_eq!(
         (amended.applied, amended.refused),
-        (1, vec![(id("b"), Refusal::Elsewhere(State::Ready))])
+        (
+            1,
+            vec![(id("b"), AmendRefusal::OtherState(JobState::Ready))]
+        )
     );
     assert_eq!(
         (scene.find("a").await, scene.state("b").await),
-        (None, Some(State::Ready))
+        (None, Some(JobState::Ready))
     );
-    let all = Amendment {
+    let all = AmendJobsRequest {
         selection: Selection::All,
-        action: Action::Delete,
-        only: Some(State::Dead),
+        action: AmendAction::Delete,
+        only: Some(JobState::Dead),
         cursor: None,
         max: 9,
     };
@@ -303,17 +324,17 @@ pub async fn a_dead_letter_moved_is_in_exactly_one_place(store: Arc<dyn Store>) 
         .insert_and_end(job("q", "a").payload(*b"{\"n\": 1}"), dead())
         .await;
     scene.insert([job("q", "alive")]).await;
-    let action = Action::Move(queue("other"));
+    let action = AmendAction::Move(queue("other"));
     let amended = amend(
         &scene,
         &["a", "alive", "none"],
         action.clone(),
-        Some(State::Dead),
+        Some(JobState::Dead),
     )
     .await;
     let refused = vec![
-        (id("alive"), Refusal::Elsewhere(State::Ready)),
-        (id("none"), Refusal::NotFound),
+        (id("alive"), AmendRefusal::OtherState(JobState::Ready)),
+        (id("none"), AmendRefusal::NotFound),
     ];
     assert_eq!((amended.applied, amended.refused), (1, refused));
     assert_eq!(
@@ -330,24 +351,27 @@ pub async fn a_dead_letter_moved_is_in_exactly_one_place(store: Arc<dyn Store>) 
             found.attempt,
             found.requeues
         ),
-        (queue("other"), State::Ready, 0, 1)
+        (queue("other"), JobState::Ready, 0, 1)
     );
     assert_eq!(
         (found.payload.as_bytes(), found.history.failures().len()),
         (&b"{\"n\": 1}"[..], 1)
     );
     assert_eq!((found.finished_at, found.reason), (None, None));
-    assert_eq!(scene.enqueue([job("other", "a")]).await, [Enqueued::Same]);
+    assert_eq!(
+        scene.enqueue([job("other", "a")]).await,
+        [EnqueueOutcome::Same]
+    );
     let run = scene.claim_one("other").await;
     assert_eq!(run.lease.job, id("a"));
-    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&run.lease, DONE).await, SettleOutcome::Applied);
     let (from, to) = (scene.queue("q").await, scene.queue("other").await);
     assert_eq!(
-        (from.counts.of(State::Dead), to.counts.of(State::Done)),
+        (from.counts.of(JobState::Dead), to.counts.of(JobState::Done)),
         (0, 1)
     );
     let amended = amend(&scene, &["alive"], action, None).await;
-    assert_eq!(amended.refused, [(id("alive"), Refusal::Alive)]);
+    assert_eq!(amended.refused, [(id("alive"), AmendRefusal::Alive)]);
 }
 
 /// A dead letter moved by filter, to its own queue or another, comes back to life once.
@@ -356,18 +380,18 @@ pub async fn a_move_by_filter_moves_each_once(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         scene.insert_and_end(job("q", name), dead()).await;
     }
-    let selection = Selection::Matching(filter(Some("q"), Some(State::Dead)));
+    let selection = Selection::Matching(filter(Some("q"), Some(JobState::Dead)));
     let steps = scene
-        .amend_in_steps(selection, Action::Move(queue("r")), 2)
+        .amend_in_steps(selection, AmendAction::Move(queue("r")), 2)
         .await;
     assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 3);
-    assert_eq!(scene.queue("r").await.counts.of(State::Ready), 3);
-    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
+    assert_eq!(scene.queue("r").await.counts.of(JobState::Ready), 3);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 0);
     scene.insert_and_end(job("q", "d"), dead()).await;
-    let amended = amend(&scene, &["d"], Action::Move(queue("q")), None).await;
+    let amended = amend(&scene, &["d"], AmendAction::Move(queue("q")), None).await;
     assert_eq!(
         (amended.applied, scene.state("d").await),
-        (1, Some(State::Ready))
+        (1, Some(JobState::Ready))
     );
 }
 
@@ -378,18 +402,18 @@ pub async fn a_move_is_refused_while_a_twin_lives_there(store: Arc<dyn Store>) {
         .insert_and_end(job("q", "a").unique("k"), dead())
         .await;
     scene.insert([job("other", "b").unique("k")]).await;
-    let amended = amend(&scene, &["a"], Action::Move(queue("other")), None).await;
+    let amended = amend(&scene, &["a"], AmendAction::Move(queue("other")), None).await;
     assert_eq!(
         (amended.applied, amended.refused),
-        (0, vec![(id("a"), Refusal::Twin(id("b")))])
+        (0, vec![(id("a"), AmendRefusal::UniqueKeyHeld(id("b")))])
     );
     let job_a = scene.job("a").await;
-    assert_eq!((job_a.queue, job_a.state), (queue("q"), State::Dead));
-    amend(&scene, &["a"], Action::Move(queue("third")), None).await;
+    assert_eq!((job_a.queue, job_a.state), (queue("q"), JobState::Dead));
+    amend(&scene, &["a"], AmendAction::Move(queue("third")), None).await;
     let again = scene.enqueue([job("third", "c").unique("k")]).await;
     assert_eq!(
         again,
-        [Enqueued::Duplicate(id("a"))],
+        [EnqueueOutcome::Duplicate(id("a"))],
         "it holds its key where it went"
     );
 }
@@ -407,19 +431,19 @@ pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
         .bury(burials.clone(), scene.now)
         .await
         .expect("the store answers");
-    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Same]);
+    assert_eq!(answers, [EnqueueOutcome::Inserted, EnqueueOutcome::Same]);
     assert_eq!(
         scene
             .store
             .bury(burials, scene.now)
             .await
             .expect("the store answers"),
-        [Enqueued::Same, Enqueued::Same]
+        [EnqueueOutcome::Same, EnqueueOutcome::Same]
     );
     let found = scene.job("a").await;
     assert_eq!(
         (found.state, found.reason, found.kind.as_str()),
-        (State::Dead, Some(Reason::Rejected), "k")
+        (JobState::Dead, Some(EndReason::Rejected), "k")
     );
     assert_eq!(
         (found.attempt, found.lost_leases, found.requeues),
@@ -437,14 +461,14 @@ pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
     let status = scene.queue("q").await;
     assert_eq!(
         (
-            status.counts.of(State::Dead),
+            status.counts.of(JobState::Dead),
             status.totals.enqueued,
             status.totals.dead
         ),
         (1, 1, 1)
     );
-    assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Same]);
-    amend(&scene, &["a"], Action::Retry, Some(State::Dead)).await;
+    assert_eq!(scene.enqueue([job("q", "a")]).await, [EnqueueOutcome::Same]);
+    amend(&scene, &["a"], AmendAction::Retry, Some(JobState::Dead)).await;
     let run = scene.claim_one("q").await;
     assert_eq!(
         (run.lease.job, run.attempts_before, run.lost_leases),
@@ -466,7 +490,11 @@ pub async fn a_burial_heeds_its_bounds(store: Arc<dyn Store>) {
         .expect("the store answers");
     assert_eq!(
         answers,
-        [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Full]
+        [
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Full
+        ]
     );
     assert_eq!(scene.find("c").await, None);
     let many = (0..=BURY_MAX)
@@ -484,20 +512,23 @@ pub async fn attempts_are_counted_anew_after_progress(store: Arc<dyn Store>) {
     scene.insert([job("q", "a")]).await;
     for (anew, attempts) in [(false, 1), (false, 2), (true, 1), (false, 2)] {
         let run = scene.claim_one("q").await;
-        let failure = Failure::new(
+        let failure = FailureRecord::new(
             scene.now,
             run.attempt(),
-            backstop_core::failure::Cause::Failed,
+            backstop_core::failure::FailureCause::Failed,
             &WorkerName::new("w"),
             ErrorReport::message("boom"),
         );
-        let history: History = run.history.with(failure);
+        let history: FailureHistory = run.history.with_failure(failure);
         let outcome = Outcome::Retry {
             at: scene.now,
             history,
             anew,
         };
-        assert_eq!(scene.settle(&run.lease, outcome).await, Settled::Applied);
+        assert_eq!(
+            scene.settle(&run.lease, outcome).await,
+            SettleOutcome::Applied
+        );
         assert_eq!(scene.job("a").await.attempt, attempts);
     }
     assert_eq!(scene.job("a").await.history.failures().len(), 4);

@@ -4,12 +4,12 @@ use super::dead::burial;
 use crate::given::{LEASE, Scene, at, id, job};
 use backstop_core::RetryPolicy;
 use backstop_core::amend::Filter;
+use backstop_core::job_options::JobOptions;
 use backstop_core::limits::{DELAY_MAX, ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
-use backstop_core::port::{Burial, Enqueued, Store, StoreError};
-use backstop_core::terms::Terms;
+use backstop_core::port::{EnqueueOutcome, NewDeadLetter, Store, StoreError};
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Reason;
-use backstop_core::{NewJob, Priority, Span, State, Time};
+use backstop_core::verdict::EndReason;
+use backstop_core::{JobState, NewJob, Priority, Span, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +19,12 @@ const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-
 /// Producers make the ids, so that repeating a push whose answer got lost is harmless.
 pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Inserted]);
+    assert_eq!(
+        scene.enqueue([job("q", "a")]).await,
+        [EnqueueOutcome::Inserted]
+    );
     scene.now = at(5);
-    assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Same]);
+    assert_eq!(scene.enqueue([job("q", "a")]).await, [EnqueueOutcome::Same]);
     assert_eq!(scene.queue("q").await.totals.enqueued, 1);
     assert_eq!(scene.claim("q", 10).await.len(), 1);
 }
@@ -35,13 +38,13 @@ pub async fn an_id_twice_in_one_batch_is_once(store: Arc<dyn Store>) {
     assert_eq!(
         answers,
         [
-            Enqueued::Inserted,
-            Enqueued::Inserted,
-            Enqueued::Same,
-            Enqueued::Inserted
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Inserted,
+            EnqueueOutcome::Same,
+            EnqueueOutcome::Inserted
         ]
     );
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), 3);
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 3);
 }
 
 /// A late repetition of a push must not bring a finished job back.
@@ -60,7 +63,7 @@ pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
         let before = scene.job(name).await;
         assert_eq!(
             scene.enqueue([job("q", name)]).await,
-            [Enqueued::Same],
+            [EnqueueOutcome::Same],
             "{name}"
         );
         assert_eq!(scene.job(name).await, before, "{name}");
@@ -98,21 +101,29 @@ pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store
             .bury(vec![burial("e", name, "boom", at(1))], scene.now)
             .await
             .expect("the store answers");
-        let is_conflict = together[0] == Enqueued::Conflict;
+        let is_conflict = together[0] == EnqueueOutcome::Conflict;
         let expected = if is_conflict {
             assert_eq!(scene.find(name).await, before, "{name}");
-            [Enqueued::Conflict, Enqueued::Inserted, Enqueued::Conflict]
+            [
+                EnqueueOutcome::Conflict,
+                EnqueueOutcome::Inserted,
+                EnqueueOutcome::Conflict,
+            ]
         } else {
             assert_eq!(
                 scene
                     .store
-                    .namesakes(id(name), scene.now)
+                    .locate(id(name), scene.now)
                     .await
                     .map(|jobs| jobs.len()),
                 Ok(4),
                 "{name}"
             );
-            [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same]
+            [
+                EnqueueOutcome::Inserted,
+                EnqueueOutcome::Inserted,
+                EnqueueOutcome::Same,
+            ]
         };
         assert_eq!(
             (&together[..], keyed, buried),
@@ -141,9 +152,9 @@ pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
         ])
         .await;
     for (name, state) in [
-        ("past", State::Ready),
-        ("now", State::Ready),
-        ("later", State::Scheduled),
+        ("past", JobState::Ready),
+        ("now", JobState::Ready),
+        ("later", JobState::Scheduled),
     ] {
         assert_eq!(scene.state(name).await, Some(state), "{name}");
     }
@@ -174,7 +185,7 @@ pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     );
     assert_eq!((seen.attempt, seen.lost_leases, seen.requeues), (0, 0, 0));
     assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some("k"));
-    assert_eq!(seen.terms.retry(), Some(policy));
+    assert_eq!(seen.options.retry(), Some(policy));
     assert_eq!((seen.reason, seen.held_by), (None, None));
     assert!(seen.history.failures().is_empty());
 }
@@ -191,7 +202,7 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     ];
     for draft in drafts {
         let handed_in = NewJob::from(draft.clone());
-        let told = |terms: &Terms| {
+        let told = |terms: &JobOptions| {
             assert_eq!(
                 (terms.trace(), terms.retry()),
                 (handed_in.trace, handed_in.retry.clone())
@@ -205,12 +216,12 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
                 .await
                 .expect("an answer")
                 .expect("the job")
-                .terms,
+                .options,
         );
-        told(&scene.claim_one("q").await.terms);
+        told(&scene.claim_one("q").await.options);
         scene.pass(LEASE.plus(Span::micros(1)));
         let seized = scene.seize("rescuer").await;
-        told(&seized[0].run.terms);
+        told(&seized[0].run.options);
         scene
             .settle(&seized[0].run.lease, crate::given::dead())
             .await;
@@ -218,7 +229,7 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     let listed = scene.list(&Filter::default()).await;
     let traces = listed
         .iter()
-        .map(|job| job.terms.trace().map(|trace| trace.to_string()));
+        .map(|job| job.options.trace().map(|trace| trace.to_string()));
     assert_eq!(
         traces
             .filter(|trace| trace.as_deref() == Some(TRACEPARENT))
@@ -230,19 +241,19 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
 /// A dead letter that comes in carries it too.
 pub async fn a_trace_context_is_buried_with_its_job(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let burial = Burial {
+    let burial = NewDeadLetter {
         job: job("q", "traced").trace(TRACEPARENT).into(),
         attempts: 1,
         lost_leases: 0,
         requeues: 0,
         inserted_at: scene.now,
         finished_at: scene.now,
-        reason: Reason::Rejected,
+        reason: EndReason::Rejected,
         history: crate::given::history("no"),
     };
     let answers = scene.store.bury(vec![burial], scene.now).await;
-    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
-    let trace = scene.job("traced").await.terms.trace();
+    assert_eq!(answers, Ok(vec![EnqueueOutcome::Inserted]));
+    let trace = scene.job("traced").await.options.trace();
     assert_eq!(
         trace.map(|trace| trace.to_string()).as_deref(),
         Some(TRACEPARENT)
@@ -308,7 +319,7 @@ pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
         );
         assert_eq!(
             scene.enqueue([job("q", "other").unique(name)]).await,
-            [Enqueued::Duplicate(id(name))]
+            [EnqueueOutcome::Duplicate(id(name))]
         );
         let filter = backstop_core::amend::Filter {
             kind: Some(seen.kind),
@@ -355,7 +366,7 @@ pub async fn too_many_jobs_at_once_are_misuse(store: Arc<dyn Store>) {
         .expect("a full batch goes in");
     assert_eq!(taken.len(), ENQUEUE_JOBS_MAX);
     assert_eq!(
-        scene.queue("q").await.counts.of(State::Ready),
+        scene.queue("q").await.counts.of(JobState::Ready),
         ENQUEUE_JOBS_MAX as u64
     );
 }
@@ -378,7 +389,7 @@ pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
         .store
         .enqueue((0..fitting).map(large).collect(), scene.now)
         .await;
-    assert_eq!(taken, Ok(vec![Enqueued::Inserted; fitting]));
+    assert_eq!(taken, Ok(vec![EnqueueOutcome::Inserted; fitting]));
 }
 
 /// So is a job that would wait for more than ten years: the rest of its batch is not taken in
@@ -395,7 +406,7 @@ pub async fn a_job_too_far_ahead_is_misuse(store: Arc<dyn Store>) {
     );
     assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
     let taken = scene.enqueue([job("q", "late").at(last)]).await;
-    assert_eq!(taken, [Enqueued::Inserted]);
+    assert_eq!(taken, [EnqueueOutcome::Inserted]);
 }
 
 /// Within one process no hint is missed, not even one that came before anybody waited for it.

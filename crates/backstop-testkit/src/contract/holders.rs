@@ -1,31 +1,31 @@
 //! Who holds unique keys.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, id, job, key, queue, retry_at};
-use backstop_core::amend::Action;
+use backstop_core::amend::AmendAction;
 use backstop_core::limits::HOLDERS_MAX;
-use backstop_core::port::{KeyHolder, Store, StoreError};
-use backstop_core::unique::{States, Unique};
-use backstop_core::verdict::Keep;
-use backstop_core::{Outcome, Span, State};
+use backstop_core::port::{Store, StoreError, UniqueKeyHolder};
+use backstop_core::unique::{StateSet, UniqueConstraint};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobState, Outcome, Span};
 use std::sync::Arc;
 
-const GONE: Outcome = Outcome::Done(Keep::Gone);
+const GONE: Outcome = Outcome::Done(DoneRetention::Gone);
 
-async fn holders(scene: &Scene, queue_name: &str, keys: &[&str]) -> Vec<Option<KeyHolder>> {
+async fn holders(scene: &Scene, queue_name: &str, keys: &[&str]) -> Vec<Option<UniqueKeyHolder>> {
     let keys = keys.iter().map(|text| key(text)).collect();
     scene
         .store
-        .holders(queue(queue_name), keys, scene.now)
+        .unique_holders(queue(queue_name), keys, scene.now)
         .await
         .expect("the store answers")
 }
 
-async fn holder(scene: &Scene, text: &str) -> Option<KeyHolder> {
+async fn holder(scene: &Scene, text: &str) -> Option<UniqueKeyHolder> {
     holders(scene, "q", &[text]).await[0]
 }
 
-fn held(name: &str, state: impl Into<Option<State>>) -> KeyHolder {
-    KeyHolder {
+fn held(name: &str, state: impl Into<Option<JobState>>) -> UniqueKeyHolder {
+    UniqueKeyHolder {
         job: id(name),
         state: state.into(),
     }
@@ -41,17 +41,23 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
         scene.insert([job("q", &name).unique("k").at(at(5))]).await;
         assert_eq!(
             holder(&scene, "k").await,
-            Some(held(&name, State::Scheduled))
+            Some(held(&name, JobState::Scheduled))
         );
         scene.now = at(5);
         scene.promote().await;
-        assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Ready)));
+        assert_eq!(
+            holder(&scene, "k").await,
+            Some(held(&name, JobState::Ready))
+        );
         let run = scene.claim_one("q").await;
-        assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Running)));
+        assert_eq!(
+            holder(&scene, "k").await,
+            Some(held(&name, JobState::Running))
+        );
         scene.settle(&run.lease, retry_at(at(6))).await;
         assert_eq!(
             holder(&scene, "k").await,
-            Some(held(&name, State::Retrying))
+            Some(held(&name, JobState::Retrying))
         );
         scene.now = at(6);
         scene.promote().await;
@@ -65,10 +71,10 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
 /// gone.
 pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = |text: &str| Unique {
+    let unique = |text: &str| UniqueConstraint {
         key: key(text),
         period: Some(Span::secs(60)),
-        states: States::of(&State::ALL),
+        states: StateSet::of(&JobState::ALL),
     };
     scene
         .insert_and_end(job("q", "listed").unique_as(unique("a")), DONE)
@@ -82,9 +88,9 @@ pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     scene.now = at(59);
     let found = holders(&scene, "q", &["a", "b", "c"]).await;
     let expected = [
-        Some(held("listed", State::Done)),
+        Some(held("listed", JobState::Done)),
         Some(held("gone", None)),
-        Some(held("dead", State::Dead)),
+        Some(held("dead", JobState::Dead)),
     ];
     assert_eq!(found, expected);
     assert!(found.iter().flatten().all(|holder| !holder.is_live()));
@@ -100,27 +106,27 @@ pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
 /// way.
 pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique {
+    let unique = UniqueConstraint {
         period: Some(Span::secs(60)),
-        ..Unique::live(key("k"))
+        ..UniqueConstraint::live(key("k"))
     };
     scene.insert([job("q", "a").unique_as(unique)]).await;
-    let waiting = Unique {
-        states: States::of(&[State::Ready]),
-        ..Unique::live(key("r"))
+    let waiting = UniqueConstraint {
+        states: StateSet::of(&[JobState::Ready]),
+        ..UniqueConstraint::live(key("r"))
     };
     scene.insert([job("other", "r").unique_as(waiting)]).await;
     scene.claim_one("other").await;
     assert_eq!(
         holders(&scene, "other", &["r"]).await,
-        [Some(held("r", State::Running))]
+        [Some(held("r", JobState::Running))]
     );
     scene.now = at(60);
-    assert_eq!(holder(&scene, "k").await, Some(held("a", State::Ready)));
+    assert_eq!(holder(&scene, "k").await, Some(held("a", JobState::Ready)));
     scene.insert([job("q", "b").unique("k")]).await;
     assert_eq!(
         holder(&scene, "k").await,
-        Some(held("b", State::Ready)),
+        Some(held("b", JobState::Ready)),
         "the next one has it"
     );
 }
@@ -141,7 +147,7 @@ pub async fn holders_come_in_the_order_of_the_keys(store: Arc<dyn Store>) {
     scene
         .insert([job("other", "c").unique("other"), job("q", "d")])
         .await;
-    let ready = |name| Some(held(name, State::Ready));
+    let ready = |name| Some(held(name, JobState::Ready));
     let found = holders(&scene, "q", &["none", hostile, "other", "k", hostile, "K"]).await;
     assert_eq!(
         found,
@@ -161,9 +167,9 @@ pub async fn a_key_follows_what_an_operator_does(store: Arc<dyn Store>) {
         .insert_and_end(job("q", "a").unique("k"), dead())
         .await;
     assert_eq!(holder(&scene, "k").await, None);
-    scene.amend_named(&["a"], Action::Retry).await;
-    assert_eq!(holder(&scene, "k").await, Some(held("a", State::Ready)));
-    scene.amend_named(&["a"], Action::Cancel).await;
+    scene.amend_named(&["a"], AmendAction::Retry).await;
+    assert_eq!(holder(&scene, "k").await, Some(held("a", JobState::Ready)));
+    scene.amend_named(&["a"], AmendAction::Cancel).await;
     assert_eq!(holder(&scene, "k").await, None);
 }
 
@@ -174,12 +180,15 @@ pub async fn too_many_keys_at_once_are_misuse(store: Arc<dyn Store>) {
     scene.insert([job("q", "a").unique(&last)]).await;
     let ask = async |count: usize| {
         let keys = (0..count).map(|number| key(&number.to_string())).collect();
-        scene.store.holders(queue("q"), keys, scene.now).await
+        scene
+            .store
+            .unique_holders(queue("q"), keys, scene.now)
+            .await
     };
     let found = ask(HOLDERS_MAX).await.expect("the limit itself is allowed");
     assert_eq!(
         (found.len(), found[HOLDERS_MAX - 1]),
-        (HOLDERS_MAX, Some(held("a", State::Ready)))
+        (HOLDERS_MAX, Some(held("a", JobState::Ready)))
     );
     assert!(matches!(
         ask(HOLDERS_MAX + 1).await,

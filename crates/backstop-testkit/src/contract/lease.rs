@@ -1,12 +1,13 @@
 //! What keeps a claim alive, and what becomes of it when its worker vanishes.
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
-use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_REQUEST_MAX, SEIZE_MAX};
 use backstop_core::port::{
-    Beat, Claim, ExpiredLeases, Seize, Seized, Seizure, Settled, Store, StoreError,
+    BeatRequest, Claim, ExpiredLeases, SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, Store,
+    StoreError,
 };
-use backstop_core::verdict::Keep;
-use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobState, Lease, LeaseNumber, Outcome, Span, Time, WorkerName};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
@@ -31,7 +32,9 @@ pub async fn beat_reports_lost(store: Arc<dyn Store>) {
     scene
         .settle(&leases[3], Outcome::Released { at: scene.now })
         .await;
-    scene.settle(&leases[4], Outcome::Done(Keep::Gone)).await;
+    scene
+        .settle(&leases[4], Outcome::Done(DoneRetention::Gone))
+        .await;
     let invented = Lease {
         number: LeaseNumber::draw(u64::MAX),
         ..leases[0].clone()
@@ -140,7 +143,7 @@ pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Ar
 pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
-    scene.now = at(0).after(LEASE_ASKED_MAX);
+    scene.now = at(0).after(LEASE_REQUEST_MAX);
     let mut claim = scene.claim_of(&[("q", 1)]);
     claim.until = scene.now;
     scene.now = at(0);
@@ -327,7 +330,7 @@ pub async fn a_beat_revives_an_expired_claim_nobody_seized(store: Arc<dyn Store>
     scene.now = at(60);
     assert_eq!(scene.beat(std::slice::from_ref(&lease), at(90)).await, []);
     assert_eq!(scene.seize("rescuer").await, []);
-    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&lease, DONE).await, SettleOutcome::Applied);
 }
 
 /// Expiry alone takes nothing away: until somebody seizes it, the run may end.
@@ -336,7 +339,7 @@ pub async fn an_expired_lease_nobody_seized_still_settles(store: Arc<dyn Store>)
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
     scene.now = at(3_600);
-    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&lease, DONE).await, SettleOutcome::Applied);
     assert_eq!(scene.seize("rescuer").await, []);
 }
 
@@ -348,7 +351,7 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     scene.now = expired();
     let seized = scene.seize("rescuer").await;
     assert_eq!(seized_names(&seized), ["a"]);
-    let Seized { run, vanished, .. } = &seized[0];
+    let SeizedRun { run, vanished, .. } = &seized[0];
     assert_eq!(
         (vanished.worker.as_str(), &vanished.lease),
         (WORKER, &old.lease)
@@ -362,7 +365,7 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
         scene.beat(std::slice::from_ref(&old.lease), at(90)).await,
         std::slice::from_ref(&old.lease)
     );
-    assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
+    assert_eq!(scene.settle(&old.lease, DONE).await, SettleOutcome::Stale);
     let held_by = scene.job("a").await.held_by.expect("the seizer holds it");
     assert_eq!(
         (held_by.worker.as_str(), held_by.until),
@@ -372,9 +375,12 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
         at: scene.now,
         history: history("vanished"),
     };
-    assert_eq!(scene.settle(&run.lease, judged).await, Settled::Applied);
-    assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
-    assert_eq!(scene.state("a").await, Some(State::Ready));
+    assert_eq!(
+        scene.settle(&run.lease, judged).await,
+        SettleOutcome::Applied
+    );
+    assert_eq!(scene.settle(&old.lease, DONE).await, SettleOutcome::Stale);
+    assert_eq!(scene.state("a").await, Some(JobState::Ready));
 }
 
 /// What has expired in a queue that is spared stays its worker's, and is taken when it is spared no
@@ -385,7 +391,7 @@ pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>
     let claim = scene.claim_of(&[("spared", 1), ("other", 1)]);
     let runs = scene.claim_as(&claim).await;
     scene.now = expired();
-    let seize = Seize {
+    let seize = SeizeRequest {
         spared: vec![queue("spared")],
         ..scene.seize_of("rescuer")
     };
@@ -427,10 +433,10 @@ pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
         scene.claim("q", 1).await;
     }
     let none = scene.seize_of("rescuer");
-    assert_eq!(scene.seize_some(&none).await, Seizure::default());
+    assert_eq!(scene.seize_some(&none).await, SeizeResult::default());
     scene.now = expired();
     for (taken, more) in [(2, true), (1, false), (0, false)] {
-        let seize = Seize {
+        let seize = SeizeRequest {
             max: 2,
             ..scene.seize_of("rescuer")
         };
@@ -505,7 +511,7 @@ pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_c
             answers
                 .iter()
                 .flatten()
-                .all(|answer| *answer == Settled::Applied),
+                .all(|answer| *answer == SettleOutcome::Applied),
             "{answers:?}"
         );
     }
@@ -513,7 +519,7 @@ pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_c
     scene.insert([job("q", "left")]).await;
     scene.claim_one("q").await;
     scene.now = expired().after(Span::secs(1));
-    let seize = Seize {
+    let seize = SeizeRequest {
         max: 1,
         ..scene.seize_of("rescuer")
     };
@@ -590,11 +596,11 @@ pub async fn a_seizer_that_dies_keeps_the_first_vanished_workers_name(store: Arc
     );
     assert_eq!(
         scene.settle(&by_second[0].run.lease, DONE).await,
-        Settled::Stale
+        SettleOutcome::Stale
     );
     assert_eq!(
         scene.settle(&by_third[0].run.lease, DONE).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
 }
 
@@ -705,8 +711,14 @@ pub async fn what_is_left_of_a_claim_seized_in_part_stays_with_its_worker(store:
     let leases = [lost[0].lease.clone(), kept[0].lease.clone()];
     assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
     assert_eq!(scene.seize("another").await, []);
-    assert_eq!(scene.settle(&kept[0].lease, DONE).await, Settled::Applied);
-    assert_eq!(scene.settle(&lost[0].lease, DONE).await, Settled::Stale);
+    assert_eq!(
+        scene.settle(&kept[0].lease, DONE).await,
+        SettleOutcome::Applied
+    );
+    assert_eq!(
+        scene.settle(&lost[0].lease, DONE).await,
+        SettleOutcome::Stale
+    );
 }
 
 /// Beats and seizures over the limits are the caller's mistakes.
@@ -714,7 +726,7 @@ pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Sto
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
-    let beat = |leases, until| Beat {
+    let beat = |leases, until| BeatRequest {
         worker: WorkerName::new(WORKER),
         queues: Vec::new(),
         leases,
@@ -740,7 +752,7 @@ pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Sto
     assert_eq!(scene.seize("rescuer").await.len(), 1);
 }
 
-fn begun_names(seized: &[Seized]) -> Vec<String> {
+fn begun_names(seized: &[SeizedRun]) -> Vec<String> {
     names(
         seized
             .iter()
@@ -749,6 +761,6 @@ fn begun_names(seized: &[Seized]) -> Vec<String> {
     )
 }
 
-fn seized_names(seized: &[Seized]) -> Vec<String> {
+fn seized_names(seized: &[SeizedRun]) -> Vec<String> {
     names(seized.iter().map(|seized| &seized.run))
 }

@@ -4,16 +4,16 @@ use crate::given::{
     DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue,
     retry_at,
 };
-use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection, check_permitted};
 use backstop_core::limits::{
     AMEND_MAX, ENQUEUE_JOBS_MAX, FIND_MAX, PAGE_MAX, SCAN_MAX, WORKER_KEPT_FOR,
 };
 use backstop_core::port::{
-    Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store,
-    StoreError,
+    AmendJobsRequest, AmendResult, ListJobsRequest, PruneRequest, PruneResult, QueueState,
+    Retention, SettleOutcome, StateCounts, Store, StoreError,
 };
-use backstop_core::verdict::{Keep, Reason};
-use backstop_core::{Job, JobId, Outcome, Priority, Span, State};
+use backstop_core::verdict::{DoneRetention, EndReason};
+use backstop_core::{Job, JobId, JobState, Outcome, Priority, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use std::sync::Arc;
 pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a"), job("other", "b")]).await;
-    for action in [Action::Retry, Action::Cancel, Action::Delete] {
+    for action in [AmendAction::Retry, AmendAction::Cancel, AmendAction::Delete] {
         let selection = Selection::Matching(Filter::default());
-        let amendment = Amendment {
+        let amendment = AmendJobsRequest {
             selection,
             action: action.clone(),
             only: None,
@@ -38,12 +38,18 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     }
     assert_eq!(
         scene
-            .amend(Selection::Ids(Vec::new()), Action::Delete)
+            .amend(Selection::Ids(Vec::new()), AmendAction::Delete)
             .await,
-        Amended::default()
+        AmendResult::default()
     );
     assert_eq!(scene.list(&Filter::default()).await.len(), 2);
-    assert_eq!(scene.amend(Selection::All, Action::Delete).await.applied, 2);
+    assert_eq!(
+        scene
+            .amend(Selection::All, AmendAction::Delete)
+            .await
+            .applied,
+        2
+    );
     assert_eq!(scene.list(&Filter::default()).await, []);
 }
 
@@ -51,18 +57,18 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
 pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for action in [
-        Action::Retry,
-        Action::Cancel,
-        Action::Delete,
-        Action::Move(queue("elsewhere")),
+        AmendAction::Retry,
+        AmendAction::Cancel,
+        AmendAction::Delete,
+        AmendAction::Move(queue("elsewhere")),
     ] {
-        for state in State::ALL {
+        for state in JobState::ALL {
             let name = format!("{} {state}", word(&action));
             put(&mut scene, &name, state).await;
             scene.pass(Span::secs(1));
             let before = scene.job(&name).await;
             let amended = scene.amend_named(&[&name], action.clone()).await;
-            let Err(refusal) = permitted(&action, state) else {
+            let Err(refusal) = check_permitted(&action, state) else {
                 assert_eq!(
                     (amended.applied, &amended.refused[..]),
                     (1, &[][..]),
@@ -85,12 +91,12 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
 /// not, whatever their state.
 pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for state in State::ALL {
+    for state in JobState::ALL {
         put(&mut scene, &format!("a {state}"), state).await;
     }
     let here = scene.job("a dead").await.queue;
     scene.insert([job("elsewhere", "b")]).await;
-    let mut asked: Vec<String> = State::ALL
+    let mut asked: Vec<String> = JobState::ALL
         .iter()
         .rev()
         .map(|state| format!("a {state}"))
@@ -134,35 +140,35 @@ pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
     ));
 }
 
-const fn word(action: &Action) -> &'static str {
+const fn word(action: &AmendAction) -> &'static str {
     match action {
-        Action::Retry => "retry",
-        Action::Cancel => "cancel",
-        Action::Delete => "delete",
-        Action::Move(_) => "move",
+        AmendAction::Retry => "retry",
+        AmendAction::Cancel => "cancel",
+        AmendAction::Delete => "delete",
+        AmendAction::Move(_) => "move",
     }
 }
 
-fn check_amended(scene: &Scene, action: &Action, before: &Job, after: Option<Job>) {
+fn check_amended(scene: &Scene, action: &AmendAction, before: &Job, after: Option<Job>) {
     let what = format!("{action:?} of a job that was {}", before.state);
     let Some(after) = after else {
-        assert_eq!(*action, Action::Delete, "{what}");
+        assert_eq!(*action, AmendAction::Delete, "{what}");
         return;
     };
     let ended = before.state.is_final();
     let expected = match action {
-        Action::Delete => None,
-        Action::Cancel => Some(Job {
-            state: State::Cancelled,
+        AmendAction::Delete => None,
+        AmendAction::Cancel => Some(Job {
+            state: JobState::Cancelled,
             finished_at: Some(scene.now),
-            reason: Some(Reason::Operator),
+            reason: Some(EndReason::Operator),
             held_by: None,
             // The run that was called off did not end by itself.
-            attempt: before.attempt - u32::from(before.state == State::Running),
+            attempt: before.attempt - u32::from(before.state == JobState::Running),
             ..before.clone()
         }),
-        Action::Retry => Some(Job {
-            state: State::Ready,
+        AmendAction::Retry => Some(Job {
+            state: JobState::Ready,
             run_at: scene.now,
             finished_at: None,
             reason: None,
@@ -170,9 +176,9 @@ fn check_amended(scene: &Scene, action: &Action, before: &Job, after: Option<Job
             requeues: before.requeues + u32::from(ended),
             ..before.clone()
         }),
-        Action::Move(to) => Some(Job {
+        AmendAction::Move(to) => Some(Job {
             queue: to.clone(),
-            state: State::Ready,
+            state: JobState::Ready,
             run_at: scene.now,
             finished_at: None,
             reason: None,
@@ -185,25 +191,25 @@ fn check_amended(scene: &Scene, action: &Action, before: &Job, after: Option<Job
 }
 
 /// Makes a job of this name that is in `state`, in a queue of its own.
-async fn put(scene: &mut Scene, name: &str, state: State) {
+async fn put(scene: &mut Scene, name: &str, state: JobState) {
     let own = queue_of(name);
     let draft = job(&own, name);
     let outcome = match state {
-        State::Scheduled => {
+        JobState::Scheduled => {
             return scene
                 .insert([draft.at(scene.now.after(Span::hours(1)))])
                 .await;
         }
-        State::Ready => return scene.insert([draft]).await,
-        State::Running => {
+        JobState::Ready => return scene.insert([draft]).await,
+        JobState::Running => {
             scene.insert([draft]).await;
             scene.claim_one(&own).await;
             return;
         }
-        State::Retrying => retry_at(scene.now.after(Span::hours(1))),
-        State::Done => DONE,
-        State::Dead => dead(),
-        State::Cancelled => cancelled(),
+        JobState::Retrying => retry_at(scene.now.after(Span::hours(1))),
+        JobState::Done => DONE,
+        JobState::Dead => dead(),
+        JobState::Cancelled => cancelled(),
     };
     scene.insert_and_end(draft, outcome).await;
 }
@@ -218,20 +224,20 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     scene.insert_and_end(job("q", "done"), DONE).await;
     scene.insert([job("q", "ready")]).await;
     let amended = scene
-        .amend_named(&["nobody", "ready", "done"], Action::Cancel)
+        .amend_named(&["nobody", "ready", "done"], AmendAction::Cancel)
         .await;
     assert_eq!(amended.applied, 1);
     assert_eq!(
         amended.refused,
         [
-            (id("nobody"), Refusal::NotFound),
-            (id("done"), Refusal::Ended)
+            (id("nobody"), AmendRefusal::NotFound),
+            (id("done"), AmendRefusal::Ended)
         ]
     );
     let too_many = Selection::Ids(vec![id("nobody"); AMEND_MAX + 1]);
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection: too_many,
-        action: Action::Cancel,
+        action: AmendAction::Cancel,
         only: None,
         cursor: None,
         max: AMEND_MAX,
@@ -250,44 +256,44 @@ pub async fn ids_of_a_queue_mean_its_jobs_only(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("other", "b")]).await;
     let named = || vec![id("b"), id("a"), id("dead"), id("nobody")];
     for action in [
-        Action::Retry,
-        Action::Cancel,
-        Action::Delete,
-        Action::Move(queue("q")),
+        AmendAction::Retry,
+        AmendAction::Cancel,
+        AmendAction::Delete,
+        AmendAction::Move(queue("q")),
     ] {
         let elsewhere = scene
             .amend(Selection::Within(queue("nowhere"), named()), action.clone())
             .await;
         let refused = named()
             .into_iter()
-            .map(|id| (id, Refusal::NotFound))
+            .map(|id| (id, AmendRefusal::NotFound))
             .collect();
         assert_eq!(
             elsewhere,
-            Amended {
+            AmendResult {
                 refused,
-                ..Amended::default()
+                ..AmendResult::default()
             },
             "{action:?}"
         );
     }
     let amended = scene
-        .amend(Selection::Within(queue("q"), named()), Action::Cancel)
+        .amend(Selection::Within(queue("q"), named()), AmendAction::Cancel)
         .await;
     assert_eq!(amended.applied, 1);
     assert_eq!(
         amended.refused,
-        ["b", "dead", "nobody"].map(|name| (id(name), Refusal::NotFound))
+        ["b", "dead", "nobody"].map(|name| (id(name), AmendRefusal::NotFound))
     );
-    assert_eq!(scene.state("a").await, Some(State::Cancelled));
+    assert_eq!(scene.state("a").await, Some(JobState::Cancelled));
     assert_eq!(
         (scene.state("b").await, scene.state("dead").await),
-        (Some(State::Ready), Some(State::Dead))
+        (Some(JobState::Ready), Some(JobState::Dead))
     );
     let moved = scene
         .amend(
             Selection::Within(queue("other"), vec![id("dead")]),
-            Action::Move(queue("q")),
+            AmendAction::Move(queue("q")),
         )
         .await;
     assert_eq!(
@@ -303,9 +309,9 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     scene.insert(names.iter().map(|name| job("q", name))).await;
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
     let cursor = Some("nonsense".to_owned());
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection,
-        action: Action::Cancel,
+        action: AmendAction::Cancel,
         only: None,
         cursor,
         max: 1,
@@ -313,9 +319,9 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     let amended = scene.store.amend(amendment, scene.now).await;
     assert_eq!(
         amended,
-        Ok(Amended {
+        Ok(AmendResult {
             applied: 5,
-            ..Amended::default()
+            ..AmendResult::default()
         })
     );
 }
@@ -343,23 +349,23 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
         ..fitting
     };
     let amended = scene
-        .amend(Selection::Matching(fitting), Action::Delete)
+        .amend(Selection::Matching(fitting), AmendAction::Delete)
         .await;
     // What runs cannot be deleted, so a filter does not look at it.
     assert_eq!(
         amended,
-        Amended {
+        AmendResult {
             applied: 2,
-            ..Amended::default()
+            ..AmendResult::default()
         }
     );
     let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
         .into_iter()
         .collect();
     assert_eq!(left, ["b", "c", "running"].map(str::to_owned).into());
-    let ready = Selection::Matching(filter(None, Some(State::Ready)));
-    assert_eq!(scene.amend(ready, Action::Cancel).await.applied, 2);
-    assert_eq!(scene.state("running").await, Some(State::Running));
+    let ready = Selection::Matching(filter(None, Some(JobState::Ready)));
+    assert_eq!(scene.amend(ready, AmendAction::Cancel).await.applied, 2);
+    assert_eq!(scene.state("running").await, Some(JobState::Running));
 }
 
 /// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves
@@ -387,11 +393,11 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
             scene.insert([job("other", &name("other"))]).await;
         }
         for (action, state, fitting) in [
-            (Action::Retry, None, 18),
-            (Action::Cancel, Some(State::Ready), 18),
-            (Action::Retry, Some(State::Cancelled), 18),
-            (Action::Cancel, None, 18),
-            (Action::Delete, None, 24),
+            (AmendAction::Retry, None, 18),
+            (AmendAction::Cancel, Some(JobState::Ready), 18),
+            (AmendAction::Retry, Some(JobState::Cancelled), 18),
+            (AmendAction::Cancel, None, 18),
+            (AmendAction::Delete, None, 24),
         ] {
             let what = format!("{action:?} of {state:?}, {max} at once");
             let selection = Selection::Matching(filter(Some(own), state));
@@ -413,7 +419,7 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
         }
         assert_eq!(scene.list(&filter(Some(own), None)).await, [], "by {max}");
     }
-    assert_eq!(scene.queue("other").await.counts.of(State::Ready), 5 * 6);
+    assert_eq!(scene.queue("other").await.counts.of(JobState::Ready), 5 * 6);
 }
 
 /// The few that fit are reached also where one call cannot look at all that stand between them.
@@ -434,9 +440,9 @@ pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Sto
         ..Filter::default()
     };
     for (action, max) in [
-        (Action::Cancel, 1),
-        (Action::Retry, 3),
-        (Action::Delete, AMEND_MAX),
+        (AmendAction::Cancel, 1),
+        (AmendAction::Retry, 3),
+        (AmendAction::Delete, AMEND_MAX),
     ] {
         let steps = scene
             .amend_in_steps(Selection::Matching(kind.clone()), action.clone(), max)
@@ -472,8 +478,8 @@ pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>
     scene
         .insert((0..7).map(|n| job("q", &name("twin", n)).unique(&n.to_string())))
         .await;
-    let selection = Selection::Matching(filter(Some("q"), Some(State::Dead)));
-    let steps = scene.amend_in_steps(selection, Action::Retry, 2).await;
+    let selection = Selection::Matching(filter(Some("q"), Some(JobState::Dead)));
+    let steps = scene.amend_in_steps(selection, AmendAction::Retry, 2).await;
     assert!(
         steps
             .iter()
@@ -487,20 +493,25 @@ pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>
     );
     let refused: Vec<_> = steps.into_iter().flat_map(|step| step.refused).collect();
     let expected: Vec<_> = (0..7)
-        .map(|n| (id(&name("dead", n)), Refusal::Twin(id(&name("twin", n)))))
+        .map(|n| {
+            (
+                id(&name("dead", n)),
+                AmendRefusal::UniqueKeyHeld(id(&name("twin", n))),
+            )
+        })
         .collect();
     assert_eq!(refused, expected, "each of them once, in order of arrival");
-    assert_eq!(scene.queue("q").await.counts.of(State::Dead), 7);
-    assert_eq!(scene.state("behind 2").await, Some(State::Ready));
+    assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 7);
+    assert_eq!(scene.state("behind 2").await, Some(JobState::Ready));
 }
 
 /// An amendment goes on only from where this store said, and a place in a list is no such place.
 pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
-    let query = PageQuery {
+    let query = ListJobsRequest {
         limit: 1,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     let page = scene
         .store
@@ -519,9 +530,9 @@ pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     ] {
         for selection in [Selection::All, Selection::Matching(filter(Some("q"), None))] {
             let cursor = Some(cursor.to_owned());
-            let amendment = Amendment {
+            let amendment = AmendJobsRequest {
                 selection,
-                action: Action::Delete,
+                action: AmendAction::Delete,
                 only: None,
                 cursor,
                 max: AMEND_MAX,
@@ -544,11 +555,14 @@ pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) 
     scene.insert_and_end(job("q", "still dead"), dead()).await;
     scene.insert([job("q", "b")]).await;
     scene.now = at(7);
-    assert_eq!(scene.amend_named(&["a"], Action::Retry).await.applied, 1);
+    assert_eq!(
+        scene.amend_named(&["a"], AmendAction::Retry).await.applied,
+        1
+    );
     let everywhere = scene.list(&Filter::default()).await;
     assert_eq!(everywhere.iter().filter(|job| job.id == id("a")).count(), 1);
     assert_eq!(
-        listed(&scene.list(&filter(None, Some(State::Ready))).await),
+        listed(&scene.list(&filter(None, Some(JobState::Ready))).await),
         ["b", "a"]
     );
     let requeued = scene.job("a").await;
@@ -561,7 +575,10 @@ pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) 
         (history("boom"), None, None)
     );
     let status = scene.queue("q").await;
-    assert_eq!((status.counts.of(State::Dead), status.totals.dead), (1, 2));
+    assert_eq!(
+        (status.counts.of(JobState::Dead), status.totals.dead),
+        (1, 2)
+    );
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["b", "a"]);
     assert_eq!((runs[1].attempt(), &runs[1].history), (1, &history("boom")));
@@ -579,12 +596,15 @@ pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(
         .into_iter()
         .map(|run| run.lease)
         .collect();
-    assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
+    assert_eq!(
+        scene.amend_named(&["a"], AmendAction::Cancel).await.applied,
+        1
+    );
     let before = scene.job("a").await;
     assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
-    assert_eq!(scene.settle(&leases[0], DONE).await, Settled::Stale);
+    assert_eq!(scene.settle(&leases[0], DONE).await, SettleOutcome::Stale);
     assert_eq!(scene.job("a").await, before);
-    assert_eq!(scene.settle(&leases[1], DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&leases[1], DONE).await, SettleOutcome::Applied);
     scene.now = at(3_600);
     assert_eq!(
         scene.seize("rescuer").await,
@@ -603,9 +623,9 @@ pub async fn amending_a_waiting_job_leaves_the_ready_ones_in_line(store: Arc<dyn
     scene
         .insert(waiting.map(|name| job("q", name).at(at(60))))
         .await;
-    scene.amend_named(&["cancelled"], Action::Cancel).await;
-    scene.amend_named(&["deleted"], Action::Delete).await;
-    scene.amend_named(&["retried"], Action::Retry).await;
+    scene.amend_named(&["cancelled"], AmendAction::Cancel).await;
+    scene.amend_named(&["deleted"], AmendAction::Delete).await;
+    scene.amend_named(&["retried"], AmendAction::Retry).await;
     assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "retried"]);
 }
 
@@ -614,7 +634,7 @@ pub async fn counts_equal_rows(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     mixed_history(&mut scene).await;
     let rows = scene.list(&Filter::default()).await;
-    let mut counted: BTreeMap<_, Counts> = BTreeMap::new();
+    let mut counted: BTreeMap<_, StateCounts> = BTreeMap::new();
     for row in &rows {
         *counted
             .entry(row.queue.clone())
@@ -648,7 +668,7 @@ async fn mixed_history(scene: &mut Scene) {
         for (n, outcome) in [
             DONE,
             DONE,
-            Outcome::Done(Keep::Gone),
+            Outcome::Done(DoneRetention::Gone),
             dead(),
             dead(),
             cancelled(),
@@ -669,8 +689,8 @@ async fn mixed_history(scene: &mut Scene) {
                 .await;
         }
         // Of two dead ones one is sent back, so that dead jobs are counted down as well as up.
-        scene.amend_named(&[&name(3)], Action::Retry).await;
-        scene.amend_named(&[&name(5)], Action::Delete).await;
+        scene.amend_named(&[&name(3)], AmendAction::Retry).await;
+        scene.amend_named(&[&name(5)], AmendAction::Delete).await;
         scene.claim(queue, 2).await;
         scene.pass(Span::secs(1));
     }
@@ -686,8 +706,8 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
         ..Filter::default()
     };
     let mut filters = vec![Filter::default(), kind, filter(Some("a"), None)];
-    filters.extend(State::ALL.map(|state| filter(None, Some(state))));
-    filters.extend(State::ALL.map(|state| filter(Some("a-b"), Some(state))));
+    filters.extend(JobState::ALL.map(|state| filter(None, Some(state))));
+    filters.extend(JobState::ALL.map(|state| filter(Some("a-b"), Some(state))));
     for filter in filters {
         let fitting: BTreeSet<JobId> = everything
             .iter()
@@ -722,12 +742,12 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
             scene.insert_and_end(job(&own, &name("done")), DONE).await;
         }
         for (action, state, fitting) in [
-            (Action::Retry, None, 24),
-            (Action::Cancel, Some(State::Ready), 18),
-            (Action::Retry, Some(State::Cancelled), 18),
-            (Action::Cancel, None, 24),
-            (Action::Delete, Some(State::Cancelled), 18),
-            (Action::Delete, None, 6),
+            (AmendAction::Retry, None, 24),
+            (AmendAction::Cancel, Some(JobState::Ready), 18),
+            (AmendAction::Retry, Some(JobState::Cancelled), 18),
+            (AmendAction::Cancel, None, 24),
+            (AmendAction::Delete, Some(JobState::Cancelled), 18),
+            (AmendAction::Delete, None, 6),
         ] {
             let what = format!("{action:?} of {state:?}, {limit} at once");
             let met = meet(&scene, &filter(Some(&own), state), &action, limit).await;
@@ -744,14 +764,14 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
 
 /// Reads a list page by page and does something to each page before the next; answers what was
 /// read.
-async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> Vec<JobId> {
+async fn meet(scene: &Scene, filter: &Filter, action: &AmendAction, limit: usize) -> Vec<JobId> {
     let (mut met, mut cursor) = (Vec::new(), None);
     loop {
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter: filter.clone(),
             cursor,
             limit,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let page = scene
             .store
@@ -779,12 +799,12 @@ async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> 
 /// arrival.
 fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {
-        Some(State::Scheduled | State::Retrying) => first.run_at <= second.run_at,
-        Some(State::Done | State::Dead | State::Cancelled) => {
+        Some(JobState::Scheduled | JobState::Retrying) => first.run_at <= second.run_at,
+        Some(JobState::Done | JobState::Dead | JobState::Cancelled) => {
             first.finished_at >= second.finished_at
         }
-        Some(State::Ready) => first.queue != second.queue || first.priority <= second.priority,
-        Some(State::Running) => true,
+        Some(JobState::Ready) => first.queue != second.queue || first.priority <= second.priority,
+        Some(JobState::Running) => true,
         None => first.inserted_at >= second.inserted_at,
     };
     for pair in shown.windows(2) {
@@ -813,7 +833,7 @@ pub async fn ready_jobs_are_listed_in_claim_order(store: Arc<dyn Store>) {
     }
     let shown = list(
         &*scene.store,
-        &filter(Some("q"), Some(State::Ready)),
+        &filter(Some("q"), Some(JobState::Ready)),
         5,
         scene.now,
     )
@@ -828,9 +848,9 @@ pub async fn a_page_keeps_to_its_limit(store: Arc<dyn Store>) {
         .insert((0..=PAGE_MAX).map(|n| job("q", &n.to_string())))
         .await;
     for (asked, most) in [(0, 1), (1, 1), (PAGE_MAX, PAGE_MAX), (usize::MAX, PAGE_MAX)] {
-        let query = PageQuery {
+        let query = ListJobsRequest {
             limit: asked,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let page = scene
             .store
@@ -853,15 +873,15 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b"] {
         for state in [
             None,
-            Some(State::Ready),
-            Some(State::Scheduled),
-            Some(State::Done),
+            Some(JobState::Ready),
+            Some(JobState::Scheduled),
+            Some(JobState::Done),
         ] {
-            let query = PageQuery {
+            let query = ListJobsRequest {
                 filter: filter(None, state),
                 cursor: Some(cursor.to_owned()),
                 limit: 10,
-                ..PageQuery::default()
+                ..ListJobsRequest::default()
             };
             let refused = scene.store.jobs(query, scene.now).await;
             assert!(
@@ -885,7 +905,7 @@ pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store
     assert_eq!(
         scene
             .store
-            .set_gate(queue("q"), Gate::Paused, scene.now)
+            .set_queue_state(queue("q"), QueueState::Paused, scene.now)
             .await,
         Ok(())
     );
@@ -902,18 +922,18 @@ pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store
     assert_eq!(names(&scene.claim_as(&claim).await), ["c"]);
     assert_eq!(
         scene.settle(&running.lease, DONE).await,
-        Settled::Applied,
+        SettleOutcome::Applied,
         "what runs may end"
     );
     let status = scene.queue("q").await;
     assert_eq!(
-        (status.gate, status.counts.of(State::Ready)),
-        (Gate::Paused, 3)
+        (status.state, status.counts.of(JobState::Ready)),
+        (QueueState::Paused, 3)
     );
     assert_eq!(
         scene
             .store
-            .set_gate(queue("q"), Gate::Open, scene.now)
+            .set_queue_state(queue("q"), QueueState::Active, scene.now)
             .await,
         Ok(())
     );
@@ -926,11 +946,11 @@ pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
     assert_eq!(
         scene
             .store
-            .set_gate(queue("q"), Gate::Paused, scene.now)
+            .set_queue_state(queue("q"), QueueState::Paused, scene.now)
             .await,
         Ok(())
     );
-    assert_eq!(scene.queue("q").await.gate, Gate::Paused);
+    assert_eq!(scene.queue("q").await.state, QueueState::Paused);
     scene.insert([job("q", "a")]).await;
     assert_eq!(scene.claim("q", 9).await, []);
 }
@@ -957,9 +977,9 @@ pub async fn a_queue_tells_when_its_next_job_was_to_run(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.next_ready, None);
 }
 
-fn shelf(secs: i64) -> Shelf {
+fn shelf(secs: i64) -> Retention {
     let span = Span::secs(secs);
-    Shelf {
+    Retention {
         done_for: span,
         done_max: u64::MAX,
         cancelled_for: span,
@@ -967,9 +987,9 @@ fn shelf(secs: i64) -> Shelf {
     }
 }
 
-async fn prune(scene: &Scene, usual: Shelf, max: usize) -> Pruned {
-    let retention = Retention {
-        usual: Some(usual),
+async fn prune(scene: &Scene, usual: Retention, max: usize) -> PruneResult {
+    let retention = PruneRequest {
+        default: Some(usual),
         queues: Vec::new(),
         max,
     };
@@ -983,31 +1003,31 @@ async fn prune(scene: &Scene, usual: Shelf, max: usize) -> Pruned {
 /// What has not ended stays, and what has ended stays until its time is over.
 pub async fn prune_keeps_the_unexpired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for state in State::ALL {
+    for state in JobState::ALL {
         put(&mut scene, &format!("old {state}"), state).await;
     }
     scene.now = at(1);
     scene.insert_and_end(job("q", "young"), DONE).await;
     scene.now = at(10);
-    assert_eq!(prune(&scene, shelf(11), 100).await, Pruned::default());
-    let only_dead = Shelf {
+    assert_eq!(prune(&scene, shelf(11), 100).await, PruneResult::default());
+    let only_dead = Retention {
         dead_for: Span::secs(10),
         ..shelf(11)
     };
     assert_eq!(
         prune(&scene, only_dead, 100).await,
-        Pruned {
+        PruneResult {
             dead: 1,
-            ..Pruned::default()
+            ..PruneResult::default()
         }
     );
     let pruned = prune(&scene, shelf(10), 100).await;
     assert_eq!(
         pruned,
-        Pruned {
+        PruneResult {
             done: 1,
             cancelled: 1,
-            ..Pruned::default()
+            ..PruneResult::default()
         }
     );
     let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
@@ -1032,16 +1052,16 @@ pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
         scene.insert_and_end(job("q", &n.to_string()), DONE).await;
     }
     scene.insert_and_end(job("other", "alone"), DONE).await;
-    let few = Shelf {
+    let few = Retention {
         done_max: 2,
         ..shelf(3_600)
     };
     assert_eq!(
         prune(&scene, few, 3).await,
-        Pruned {
+        PruneResult {
             done: 3,
             more: true,
-            ..Pruned::default()
+            ..PruneResult::default()
         }
     );
     assert_eq!(
@@ -1050,9 +1070,9 @@ pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
     );
     assert_eq!(
         prune(&scene, few, 3).await,
-        Pruned {
+        PruneResult {
             done: 1,
-            ..Pruned::default()
+            ..PruneResult::default()
         }
     );
     assert_eq!(
@@ -1061,10 +1081,10 @@ pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
     );
     assert_eq!(
         scene.state("alone").await,
-        Some(State::Done),
+        Some(JobState::Done),
         "each queue has its own number"
     );
-    assert_eq!(prune(&scene, few, 3).await, Pruned::default());
+    assert_eq!(prune(&scene, few, 3).await, PruneResult::default());
 }
 
 /// A queue with an entry of its own is kept by that, the others by the usual one.
@@ -1074,22 +1094,22 @@ pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     scene.insert_and_end(job("long", "b"), DONE).await;
     scene.now = at(60);
     let usual = Some(shelf(3_600));
-    let retention = Retention {
-        usual,
+    let retention = PruneRequest {
+        default: usual,
         queues: vec![(queue("short"), shelf(10))],
         max: 100,
     };
     let pruned = scene.store.prune(retention, scene.now).await;
     assert_eq!(
         pruned,
-        Ok(Pruned {
+        Ok(PruneResult {
             done: 1,
-            ..Pruned::default()
+            ..PruneResult::default()
         })
     );
     assert_eq!(
         (scene.state("a").await, scene.state("b").await),
-        (None, Some(State::Done))
+        (None, Some(JobState::Done))
     );
 }
 
@@ -1101,21 +1121,21 @@ pub async fn prune_leaves_queues_it_is_told_nothing_about_alone(store: Arc<dyn S
         scene.insert_and_end(job("unknown", name), outcome).await;
     }
     scene.now = at(3_600);
-    let none = Shelf {
+    let none = Retention {
         done_max: 0,
         ..shelf(0)
     };
-    let retention = Retention {
-        usual: None,
+    let retention = PruneRequest {
+        default: None,
         queues: vec![(queue("known"), none)],
         max: 100,
     };
     let pruned = scene.store.prune(retention, scene.now).await;
     assert_eq!(
         pruned,
-        Ok(Pruned {
+        Ok(PruneResult {
             done: 1,
-            ..Pruned::default()
+            ..PruneResult::default()
         })
     );
     let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
@@ -1139,7 +1159,10 @@ pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
     prune(&scene, shelf(1), 100).await;
     assert_eq!(scene.list(&Filter::default()).await, []);
     let after = scene.queue("q").await;
-    assert_eq!((after.totals, after.counts), (before, Counts::default()));
+    assert_eq!(
+        (after.totals, after.counts),
+        (before, StateCounts::default())
+    );
 }
 
 /// Workers are known by their beats, and forgotten when these stay away.

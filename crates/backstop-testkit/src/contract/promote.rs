@@ -1,10 +1,10 @@
 //! From waiting to ready.
 
 use crate::given::{LEASE, Scene, at, job, names};
-use backstop_core::amend::Action;
+use backstop_core::amend::AmendAction;
 use backstop_core::limits::{ENQUEUE_JOBS_MAX, PROMOTE_MAX};
-use backstop_core::port::{Promoted, Store};
-use backstop_core::{Span, State};
+use backstop_core::port::{PromoteResult, Store};
+use backstop_core::{JobState, Span};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ pub async fn promote_stops_at_now_and_tells_the_next(store: Arc<dyn Store>) {
     let promoted = scene.store.promote(100, scene.now).await;
     assert_eq!(
         promoted,
-        Ok(Promoted {
+        Ok(PromoteResult {
             moved: 0,
             next_due: Some(at(5)),
-            ..Promoted::default()
+            ..PromoteResult::default()
         })
     );
     scene.now = at(10);
     let promoted = scene.store.promote(100, scene.now).await;
     assert_eq!(
         promoted,
-        Ok(Promoted {
+        Ok(PromoteResult {
             moved: 2,
             next_due: Some(in_a_moment),
-            ..Promoted::default()
+            ..PromoteResult::default()
         })
     );
     assert_eq!(names(&scene.claim("q", 9).await), ["at 5", "at 10"]);
@@ -40,9 +40,9 @@ pub async fn promote_stops_at_now_and_tells_the_next(store: Arc<dyn Store>) {
     let promoted = scene.store.promote(100, scene.now).await;
     assert_eq!(
         promoted,
-        Ok(Promoted {
+        Ok(PromoteResult {
             moved: 1,
-            ..Promoted::default()
+            ..PromoteResult::default()
         })
     );
 }
@@ -85,9 +85,9 @@ pub async fn promote_moves_at_most_max(store: Arc<dyn Store>) {
     assert_eq!(names(&scene.claim("q", 9).await), ["1", "2"]);
     assert_eq!(
         scene.store.promote(2, scene.now).await,
-        Ok(Promoted {
+        Ok(PromoteResult {
             moved: 1,
-            ..Promoted::default()
+            ..PromoteResult::default()
         })
     );
 }
@@ -120,7 +120,10 @@ pub async fn promote_of_100000_due_at_once_stays_bounded(store: Arc<dyn Store>) 
         let more_are_due = promoted.next_due.is_some_and(|due| due <= scene.now);
         assert_eq!(more_are_due, moved < DUE);
     }
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), DUE as u64);
+    assert_eq!(
+        scene.queue("q").await.counts.of(JobState::Ready),
+        DUE as u64
+    );
 }
 
 /// Every node promotes; together they move each job once.
@@ -163,12 +166,12 @@ pub async fn a_job_called_off_is_never_promoted(store: Arc<dyn Store>) {
     scene
         .insert(["cancelled", "deleted"].map(|name| job("q", name).at(at(5))))
         .await;
-    scene.amend_named(&["cancelled"], Action::Cancel).await;
-    scene.amend_named(&["deleted"], Action::Delete).await;
+    scene.amend_named(&["cancelled"], AmendAction::Cancel).await;
+    scene.amend_named(&["deleted"], AmendAction::Delete).await;
     scene.now = at(10);
     assert_eq!(
         scene.store.promote(10, scene.now).await,
-        Ok(Promoted::default())
+        Ok(PromoteResult::default())
     );
     assert_eq!(scene.claim("q", 9).await, []);
 }

@@ -2,14 +2,15 @@
 
 use super::dead::burial;
 use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, names, queue};
-use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::amend::{AmendAction, Filter, Selection};
 use backstop_core::limits::{
     CLAIM_BYTES_MAX, PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
 };
 use backstop_core::port::{
-    Amendment, Enqueued, Gate, PageQuery, Pruned, QueueStatus, Retention, Shelf, Store, StoreError,
+    AmendJobsRequest, EnqueueOutcome, ListJobsRequest, PruneRequest, PruneResult, QueueState,
+    QueueStatus, Retention, Store, StoreError,
 };
-use backstop_core::{Bounds, Span, State};
+use backstop_core::{JobState, QueueBounds, Span};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,19 +59,19 @@ pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
     assert_eq!(
         scene.enqueue([job("q-00000", "beside")]).await,
-        [Enqueued::Inserted]
+        [EnqueueOutcome::Inserted]
     );
     assert_eq!(
         scene
             .store
-            .set_bounds(queue("bounded"), Bounds::default(), scene.now)
+            .set_bounds(queue("bounded"), QueueBounds::default(), scene.now)
             .await,
         Ok(())
     );
     assert_eq!(
         scene
             .store
-            .set_gate(queue("paused"), Gate::Paused, scene.now)
+            .set_queue_state(queue("paused"), QueueState::Paused, scene.now)
             .await,
         Ok(())
     );
@@ -83,20 +84,22 @@ pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
             job("declared", "d"),
         ])
         .await;
-    assert_eq!(free, [Enqueued::Inserted; 3]);
+    assert_eq!(free, [EnqueueOutcome::Inserted; 3]);
 }
 
 /// A queue that is declared keeps the bounds and the gate that it has, and has the usual ones if it
 /// has none.
 pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(1),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     let set = scene.store.set_bounds(queue("a"), bounds, scene.now).await;
     assert_eq!(set, Ok(()));
-    let gate = scene.store.set_gate(queue("b"), Gate::Paused, scene.now);
+    let gate = scene
+        .store
+        .set_queue_state(queue("b"), QueueState::Paused, scene.now);
     assert_eq!(gate.await, Ok(()));
     for _ in 0..2 {
         let declared = vec![queue("a"), queue("b"), queue("c")];
@@ -105,15 +108,15 @@ pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
     let found: Vec<_> = queues(&scene)
         .await
         .into_iter()
-        .map(|queue| (queue.name.to_string(), queue.bounds, queue.gate))
+        .map(|queue| (queue.name.to_string(), queue.bounds, queue.state))
         .collect();
-    let usual = Bounds::default();
+    let usual = QueueBounds::default();
     assert_eq!(
         found,
         [
-            ("a".to_owned(), bounds, Gate::Open),
-            ("b".to_owned(), usual, Gate::Paused),
-            ("c".to_owned(), usual, Gate::Open),
+            ("a".to_owned(), bounds, QueueState::Active),
+            ("b".to_owned(), usual, QueueState::Paused),
+            ("c".to_owned(), usual, QueueState::Active),
         ]
     );
 }
@@ -124,15 +127,15 @@ pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q-00000", "letter"), dead()).await;
     fill(&scene, QUEUES_IN_CONTRACT).await;
-    let letters = filter(Some("q-00000"), Some(State::Dead));
+    let letters = filter(Some("q-00000"), Some(JobState::Dead));
     for selection in [
         Selection::Ids(vec![id("letter")]),
         Selection::Matching(letters),
     ] {
-        let amendment = Amendment {
+        let amendment = AmendJobsRequest {
             cursor: None,
             selection,
-            action: Action::Move(queue("new")),
+            action: AmendAction::Move(queue("new")),
             only: None,
             max: 9,
         };
@@ -144,11 +147,11 @@ pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     }
     assert_eq!(scene.job("letter").await.queue, queue("q-00000"));
     assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
-    let there = Action::Move(queue("q-00001"));
+    let there = AmendAction::Move(queue("q-00001"));
     assert_eq!(scene.amend_named(&["letter"], there).await.applied, 1);
     let buried = vec![burial("buried", "b", "boom", at(1))];
     let answers = scene.store.bury(buried, scene.now).await;
-    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
+    assert_eq!(answers, Ok(vec![EnqueueOutcome::Inserted]));
 }
 
 /// Callers that come at once share what room there is.
@@ -164,7 +167,7 @@ pub async fn callers_at_once_keep_the_bound_of_queues(store: Arc<dyn Store>) {
     for call in calls.collect::<Vec<_>>() {
         match call.await.expect("no call panics") {
             Ok(answers) => {
-                assert_eq!(answers, [Enqueued::Inserted]);
+                assert_eq!(answers, [EnqueueOutcome::Inserted]);
                 taken += 1;
             }
             Err(StoreError::TooManyQueues { .. }) => refused += 1,
@@ -175,16 +178,16 @@ pub async fn callers_at_once_keep_the_bound_of_queues(store: Arc<dyn Store>) {
     assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
 }
 
-async fn prune(scene: &Scene) -> Pruned {
+async fn prune(scene: &Scene) -> PruneResult {
     let no_time = Span::secs(0);
-    let shelf = Shelf {
+    let shelf = Retention {
         done_for: no_time,
         done_max: 0,
         cancelled_for: no_time,
         dead_for: no_time,
     };
-    let retention = Retention {
-        usual: Some(shelf),
+    let retention = PruneRequest {
+        default: Some(shelf),
         queues: Vec::new(),
         max: PRUNE_MAX,
     };
@@ -215,14 +218,14 @@ pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     assert_eq!(
         scene
             .store
-            .set_bounds(queue("bounded"), Bounds::default(), scene.now)
+            .set_bounds(queue("bounded"), QueueBounds::default(), scene.now)
             .await,
         Ok(())
     );
     assert_eq!(
         scene
             .store
-            .set_gate(queue("paused"), Gate::Paused, scene.now)
+            .set_queue_state(queue("paused"), QueueState::Paused, scene.now)
             .await,
         Ok(())
     );
@@ -264,7 +267,7 @@ pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>)
         prune(&scene).await;
         scene.pass(Span::hours(1));
         let (one, other) = tokio::join!(prune(&scene), scene.enqueue([job("q", &name)]));
-        assert_eq!((one.dead, other), (0, vec![Enqueued::Inserted]));
+        assert_eq!((one.dead, other), (0, vec![EnqueueOutcome::Inserted]));
         prune(&scene).await;
         assert_eq!(names_of_queues(&scene).await, ["q"], "round {round}");
         let run = scene.claim_one("q").await;
@@ -278,7 +281,7 @@ pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>)
 pub async fn a_pruning_goes_on_where_it_stopped(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
-    let cancelled = scene.amend(Selection::All, Action::Cancel).await;
+    let cancelled = scene.amend(Selection::All, AmendAction::Cancel).await;
     assert_eq!(cancelled.applied, QUEUES_IN_CONTRACT);
     scene.pass(Span::secs(1));
     let (mut calls, mut removed) = (0, 0);
@@ -324,12 +327,12 @@ pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     let all = insert_large(&scene).await;
     for (filter, is_reversed) in [
         (Filter::default(), true),
-        (filter(None, Some(State::Ready)), false),
+        (filter(None, Some(JobState::Ready)), false),
     ] {
-        let mut query = PageQuery {
+        let mut query = ListJobsRequest {
             filter,
             limit: 1_000,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         let mut shown = Vec::new();
         for _ in 0..=all.len() {
@@ -352,9 +355,9 @@ pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
         }
         assert_eq!(shown, expected);
     }
-    let few = PageQuery {
+    let few = ListJobsRequest {
         limit: 2,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     assert_eq!(
         listed(&scene.store.jobs(few, scene.now).await.expect("a page").jobs).len(),
@@ -397,6 +400,6 @@ pub async fn a_claim_ends_at_its_bytes(store: Arc<dyn Store>) {
     assert_eq!(claimed, all.iter().map(|name| id(name)).collect());
 }
 
-fn names_of_runs(runs: &[backstop_core::Leased]) -> BTreeSet<backstop_core::JobId> {
+fn names_of_runs(runs: &[backstop_core::LeasedRun]) -> BTreeSet<backstop_core::JobId> {
     runs.iter().map(|run| run.lease.job).collect()
 }

@@ -4,12 +4,13 @@
 use crate::flaky::{Fault, Flaky};
 use crate::given::{DONE, LEASE, START, WORKER, at, dead, id, job, queue, retry_at};
 use crate::model::{Operation, Reply, Visible};
-use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::plan::Want;
+use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::{
-    Amendment, Beat, Claim, Enqueued, Gate, Retention, Seize, Settled, Shelf, Store, StoreError,
+    AmendJobsRequest, BeatRequest, Claim, EnqueueOutcome, PruneRequest, QueueState, Retention,
+    SeizeRequest, SettleOutcome, Store, StoreError,
 };
-use backstop_core::verdict::{Keep, Settlement};
+use backstop_core::verdict::{DoneRetention, Settlement};
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, Time, WorkerName};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ fn enqueue(names: &[&str]) -> (Time, Operation) {
 }
 
 fn claim(max: usize) -> (Time, Operation) {
-    let wants = vec![Want {
+    let wants = vec![QueueQuota {
         queue: queue("q"),
         max,
     }];
@@ -109,11 +110,11 @@ fn settle(outcomes: &[(&str, Outcome)]) -> (Time, Operation) {
     (at(1), Operation::Settle(settlements.collect()))
 }
 
-fn amend(names: &[&str], action: Action) -> (Time, Operation) {
+fn amend(names: &[&str], action: AmendAction) -> (Time, Operation) {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
     (
         at(2),
-        Operation::Amend(Amendment {
+        Operation::Amend(AmendJobsRequest {
             selection,
             action,
             only: None,
@@ -132,10 +133,10 @@ pub async fn a_lost_enqueue_can_be_repeated(store: Arc<dyn Store>) {
         job("q", "d").at(at(60)).into(),
     ];
     let expected = vec![
-        Enqueued::Same,
-        Enqueued::Same,
-        Enqueued::Duplicate(id("b")),
-        Enqueued::Same,
+        EnqueueOutcome::Same,
+        EnqueueOutcome::Same,
+        EnqueueOutcome::Duplicate(id("b")),
+        EnqueueOutcome::Same,
     ];
     check(
         store,
@@ -175,7 +176,12 @@ pub async fn a_lost_settle_can_be_repeated(store: Arc<dyn Store>) {
         claim(5),
         settle(&outcomes),
     ];
-    check(store, operations, Reply::Settled(vec![Settled::Applied; 5])).await;
+    check(
+        store,
+        operations,
+        Reply::Settled(vec![SettleOutcome::Applied; 5]),
+    )
+    .await;
 }
 
 /// Of a job that is gone a store may remember how it went, or not; it is counted once either way.
@@ -183,9 +189,10 @@ pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Stor
     let operations = vec![
         enqueue(&["a"]),
         claim(1),
-        settle(&[("a", Outcome::Done(Keep::Gone))]),
+        settle(&[("a", Outcome::Done(DoneRetention::Gone))]),
     ];
-    let answers = [Settled::Applied, Settled::Stale].map(|answer| Reply::Settled(vec![answer]));
+    let answers =
+        [SettleOutcome::Applied, SettleOutcome::Stale].map(|answer| Reply::Settled(vec![answer]));
     check_one_of(store, operations, &answers).await;
 }
 
@@ -204,7 +211,7 @@ pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
 pub async fn a_lost_beat_can_be_repeated(store: Arc<dyn Store>) {
     let leases = vec![lease("a"), lease("nobody")];
     let worker = WorkerName::new(WORKER);
-    let beat = Beat {
+    let beat = BeatRequest {
         worker,
         queues: vec![queue("q")],
         leases,
@@ -232,7 +239,7 @@ pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
 pub async fn a_lost_seize_can_be_repeated(store: Arc<dyn Store>) {
     let memory = MemoryStore::new();
     let (number, worker) = (LeaseNumber::draw(2), WorkerName::new("rescuer"));
-    let seize = Seize {
+    let seize = SeizeRequest {
         number,
         worker,
         until: at(90),
@@ -262,42 +269,46 @@ pub async fn a_lost_retry_can_be_repeated(store: Arc<dyn Store>) {
         enqueue(&["a"]),
         claim(1),
         settle(&[("a", dead())]),
-        amend(&["a"], Action::Retry),
+        amend(&["a"], AmendAction::Retry),
     ];
     check(
         store,
         operations,
-        Reply::Amended(0, vec![(id("a"), Refusal::Ready)]),
+        Reply::Amended(0, vec![(id("a"), AmendRefusal::Ready)]),
     )
     .await;
 }
 
 /// A job is called off once.
 pub async fn a_lost_cancel_can_be_repeated(store: Arc<dyn Store>) {
-    let operations = vec![enqueue(&["a"]), claim(1), amend(&["a"], Action::Cancel)];
+    let operations = vec![
+        enqueue(&["a"]),
+        claim(1),
+        amend(&["a"], AmendAction::Cancel),
+    ];
     check(
         store,
         operations,
-        Reply::Amended(0, vec![(id("a"), Refusal::Ended)]),
+        Reply::Amended(0, vec![(id("a"), AmendRefusal::Ended)]),
     )
     .await;
 }
 
 /// What is deleted is gone.
 pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
-    let operations = vec![enqueue(&["a", "b"]), amend(&["a"], Action::Delete)];
+    let operations = vec![enqueue(&["a", "b"]), amend(&["a"], AmendAction::Delete)];
     check(
         store,
         operations,
-        Reply::Amended(0, vec![(id("a"), Refusal::NotFound)]),
+        Reply::Amended(0, vec![(id("a"), AmendRefusal::NotFound)]),
     )
     .await;
 }
 
 /// A step of many is repeated with the cursor it had, and the steps go on from there.
 pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) {
-    let (selection, action) = (Selection::All, Action::Cancel);
-    let step = Operation::Amend(Amendment {
+    let (selection, action) = (Selection::All, AmendAction::Cancel);
+    let step = Operation::Amend(AmendJobsRequest {
         selection,
         action,
         only: None,
@@ -314,20 +325,20 @@ pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) 
 pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![
         enqueue(&["a"]),
-        (at(1), Operation::SetGate(queue("q"), Gate::Paused)),
+        (at(1), Operation::SetGate(queue("q"), QueueState::Paused)),
     ];
     check(store, operations, Reply::GateSet).await;
 }
 
 /// What was pruned is gone, and nothing else goes with it.
 pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
-    let usual = Some(Shelf {
+    let usual = Some(Retention {
         done_for: Span::secs(1),
         done_max: 1,
-        ..Shelf::default()
+        ..Retention::default()
     });
-    let prune = Operation::Prune(Retention {
-        usual,
+    let prune = Operation::Prune(PruneRequest {
+        default: usual,
         queues: Vec::new(),
         max: 100,
     });

@@ -2,14 +2,14 @@
 
 use crate::given::{DONE, Scene, at, cancelled, dead, history, id, job, names, queue, retry_at};
 use backstop_core::amend::Filter;
-use backstop_core::failure::History;
+use backstop_core::failure::FailureHistory;
 use backstop_core::limits::SETTLE_MAX;
-use backstop_core::port::{Counts, Settled, Store, StoreError};
-use backstop_core::verdict::{Keep, Reason, Settlement};
-use backstop_core::{Lease, LeaseNumber, Outcome, State};
+use backstop_core::port::{SettleOutcome, StateCounts, Store, StoreError};
+use backstop_core::verdict::{DoneRetention, EndReason, Settlement};
+use backstop_core::{JobState, Lease, LeaseNumber, Outcome};
 use std::sync::Arc;
 
-const GONE: Outcome = Outcome::Done(Keep::Gone);
+const GONE: Outcome = Outcome::Done(DoneRetention::Gone);
 
 /// Whoever lost a job cannot end it any more.
 pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
@@ -20,7 +20,7 @@ pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
         scene
             .settle(&first, Outcome::Released { at: scene.now })
             .await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     let second = scene.claim_one("q").await.lease;
     let (before, counted) = (scene.job("a").await, scene.queue("q").await);
@@ -40,14 +40,14 @@ pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
         for outcome in [DONE, GONE, retry_at(at(9)), dead(), cancelled()] {
             assert_eq!(
                 scene.settle(lease, outcome.clone()).await,
-                Settled::Stale,
+                SettleOutcome::Stale,
                 "{lease:?} {outcome:?}"
             );
         }
     }
     assert_eq!(scene.job("a").await, before);
     assert_eq!(scene.queue("q").await, counted);
-    assert_eq!(scene.settle(&second, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&second, DONE).await, SettleOutcome::Applied);
 }
 
 /// One path for all outcomes, in one call, answered in order.
@@ -88,18 +88,18 @@ pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
     let batch =
         std::iter::once((&stale, DONE)).chain(runs.iter().map(|run| &run.lease).zip(outcomes));
     let answers = scene.settle_all(batch).await;
-    assert_eq!(answers[0], Settled::Stale);
-    assert_eq!(answers[1..], vec![Settled::Applied; all.len()]);
+    assert_eq!(answers[0], SettleOutcome::Stale);
+    assert_eq!(answers[1..], vec![SettleOutcome::Applied; all.len()]);
     for (name, state) in [
-        ("done", Some(State::Done)),
+        ("done", Some(JobState::Done)),
         ("gone", None),
-        ("retrying", Some(State::Retrying)),
-        ("retried", Some(State::Ready)),
-        ("dead", Some(State::Dead)),
-        ("cancelled", Some(State::Cancelled)),
-        ("scheduled", Some(State::Scheduled)),
-        ("released", Some(State::Ready)),
-        ("lost", Some(State::Ready)),
+        ("retrying", Some(JobState::Retrying)),
+        ("retried", Some(JobState::Ready)),
+        ("dead", Some(JobState::Dead)),
+        ("cancelled", Some(JobState::Cancelled)),
+        ("scheduled", Some(JobState::Scheduled)),
+        ("released", Some(JobState::Ready)),
+        ("lost", Some(JobState::Ready)),
     ] {
         assert_eq!(scene.state(name).await, state, "{name}");
     }
@@ -116,7 +116,7 @@ pub async fn refund_restores_the_attempt_and_the_place(store: Arc<dyn Store>) {
         scene
             .settle(&run.lease, Outcome::Released { at: scene.now })
             .await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     assert_eq!(scene.job("a").await.attempt, 0);
     let runs = scene.claim("q", 9).await;
@@ -135,7 +135,7 @@ pub async fn a_retried_job_goes_to_the_tail_of_its_level(store: Arc<dyn Store>) 
     let run = scene.claim_one("q").await;
     assert_eq!(
         scene.settle(&run.lease, retry_at(scene.now)).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["b", "a", "low"]);
@@ -153,7 +153,7 @@ pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store
         at: scene.now,
         history: history("vanished"),
     };
-    assert_eq!(scene.settle(&run.lease, lost).await, Settled::Applied);
+    assert_eq!(scene.settle(&run.lease, lost).await, SettleOutcome::Applied);
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["a", "b"]);
     assert_eq!((runs[0].attempts_before, runs[0].lost_leases), (0, 1));
@@ -174,11 +174,11 @@ pub async fn a_settled_job_waits_until_its_time(store: Arc<dyn Store>) {
     let (released, retried) = (scene.job("released").await, scene.job("retried").await);
     assert_eq!(
         (released.state, released.run_at, released.attempt),
-        (State::Scheduled, at(7), 0)
+        (JobState::Scheduled, at(7), 0)
     );
     assert_eq!(
         (retried.state, retried.run_at, retried.attempt),
-        (State::Retrying, at(8), 1)
+        (JobState::Retrying, at(8), 1)
     );
     assert_eq!((released.held_by, retried.held_by), (None, None));
 }
@@ -211,13 +211,13 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
         let lease = scene.claim_one("q").await.lease;
         assert_eq!(
             scene.settle(&lease, outcome.clone()).await,
-            Settled::Applied,
+            SettleOutcome::Applied,
             "{name}"
         );
         let (before, counted) = (scene.job(name).await, scene.queue("q").await);
         assert_eq!(
             scene.settle(&lease, outcome).await,
-            Settled::Applied,
+            SettleOutcome::Applied,
             "{name} again"
         );
         assert_eq!(scene.job(name).await, before, "{name}");
@@ -237,16 +237,19 @@ pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
     let runs = scene.claim("q", 3).await;
     let (a, b, c) = (&runs[0].lease, &runs[1].lease, &runs[2].lease);
     // Alone, and among others of its claim, which go on.
-    assert_eq!(scene.settle(a, GONE).await, Settled::Applied);
-    assert_eq!(scene.settle(a, GONE).await, Settled::Stale);
+    assert_eq!(scene.settle(a, GONE).await, SettleOutcome::Applied);
+    assert_eq!(scene.settle(a, GONE).await, SettleOutcome::Stale);
     let answers = scene.settle_all([(a, GONE), (b, GONE)]).await;
-    assert_eq!(answers, [Settled::Stale, Settled::Applied]);
+    assert_eq!(answers, [SettleOutcome::Stale, SettleOutcome::Applied]);
     assert_eq!(
         scene.settle_all([(b, GONE), (c, DONE)]).await,
-        [Settled::Stale, Settled::Applied]
+        [SettleOutcome::Stale, SettleOutcome::Applied]
     );
     let status = scene.queue("q").await;
-    assert_eq!((status.totals.done, status.counts.of(State::Done)), (3, 1));
+    assert_eq!(
+        (status.totals.done, status.counts.of(JobState::Done)),
+        (3, 1)
+    );
 }
 
 /// The first word stands: another outcome under the same lease comes too late.
@@ -256,7 +259,7 @@ pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store
     let lease = scene.claim_one("q").await.lease;
     assert_eq!(
         scene.settle(&lease, retry_at(at(90))).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     let before = scene.job("a").await;
     for outcome in [
@@ -268,7 +271,7 @@ pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store
     ] {
         assert_eq!(
             scene.settle(&lease, outcome.clone()).await,
-            Settled::Stale,
+            SettleOutcome::Stale,
             "{outcome:?}"
         );
     }
@@ -282,17 +285,17 @@ pub async fn a_repeated_settlement_is_known_after_the_next_claim(store: Arc<dyn 
     let first = scene.claim_one("q").await.lease;
     assert_eq!(
         scene.settle(&first, retry_at(scene.now)).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
     let second = scene.claim_one("q").await.lease;
     let before = scene.job("a").await;
     assert_eq!(
         scene.settle(&first, retry_at(scene.now)).await,
-        Settled::Applied
+        SettleOutcome::Applied
     );
-    assert_eq!(scene.settle(&first, DONE).await, Settled::Stale);
+    assert_eq!(scene.settle(&first, DONE).await, SettleOutcome::Stale);
     assert_eq!(scene.job("a").await, before);
-    assert_eq!(scene.settle(&second, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&second, DONE).await, SettleOutcome::Applied);
 }
 
 /// A batch may hold a run twice; its first word counts.
@@ -307,13 +310,13 @@ pub async fn one_lease_twice_in_a_batch_is_settled_once(store: Arc<dyn Store>) {
     assert_eq!(
         answers,
         [
-            Settled::Applied,
-            Settled::Applied,
-            Settled::Applied,
-            Settled::Stale
+            SettleOutcome::Applied,
+            SettleOutcome::Applied,
+            SettleOutcome::Applied,
+            SettleOutcome::Stale
         ]
     );
-    assert_eq!(scene.state("b").await, Some(State::Ready));
+    assert_eq!(scene.state("b").await, Some(JobState::Ready));
     assert_eq!(scene.job("b").await.attempt, 1);
     assert_eq!(scene.queue("q").await.totals.done, 1);
 }
@@ -326,7 +329,7 @@ pub async fn done_and_gone_leaves_nothing_but_the_total(store: Arc<dyn Store>) {
     assert!(scene.list(&Filter::default()).await.is_empty());
     let status = scene.queue("q").await;
     assert_eq!((status.totals.enqueued, status.totals.done), (1, 1));
-    assert_eq!(status.counts, Counts::default());
+    assert_eq!(status.counts, StateCounts::default());
 }
 
 /// An ended job shows when and why, and what went wrong on the way.
@@ -345,17 +348,17 @@ pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
         )
         .await;
     for (name, state, reason, failures) in [
-        ("done", State::Done, None, History::default()),
+        ("done", JobState::Done, None, FailureHistory::default()),
         (
             "dead",
-            State::Dead,
-            Some(Reason::AttemptsExhausted),
+            JobState::Dead,
+            Some(EndReason::AttemptsExhausted),
             history("boom"),
         ),
         (
             "cancelled",
-            State::Cancelled,
-            Some(Reason::Unwanted),
+            JobState::Cancelled,
+            Some(EndReason::Unwanted),
             history("unwanted"),
         ),
     ] {
@@ -377,16 +380,16 @@ pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
 pub async fn a_death_by_crashes_counts_a_loss_and_no_attempt(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let crashed = Outcome::Dead {
-        reason: Reason::CrashedWorker,
+        reason: EndReason::CrashedWorker,
         history: history("vanished"),
     };
     scene.insert_and_end(job("q", "a"), crashed).await;
     let dead = scene.job("a").await;
     assert_eq!(
         (dead.state, dead.attempt, dead.lost_leases),
-        (State::Dead, 0, 1)
+        (JobState::Dead, 0, 1)
     );
-    assert_eq!(dead.reason, Some(Reason::CrashedWorker));
+    assert_eq!(dead.reason, Some(EndReason::CrashedWorker));
 }
 
 /// Attempts count the runs that ended by themselves, and the one under way.
@@ -422,7 +425,7 @@ pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
         matches!(refused, Err(StoreError::Misuse { .. })),
         "{refused:?}"
     );
-    assert_eq!(scene.state("a").await, Some(State::Running));
+    assert_eq!(scene.state("a").await, Some(JobState::Running));
 }
 
 /// Every job is given back once, by many at a time, and still ends: nobody who claims takes
@@ -449,9 +452,12 @@ pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn St
                     let outcome = if first {
                         Outcome::Released { at: scene.now }
                     } else {
-                        Outcome::Done(Keep::Listed)
+                        Outcome::Done(DoneRetention::Listed)
                     };
-                    assert_eq!(scene.settle(&run.lease, outcome).await, Settled::Applied);
+                    assert_eq!(
+                        scene.settle(&run.lease, outcome).await,
+                        SettleOutcome::Applied
+                    );
                 }
             }
         });
@@ -462,7 +468,11 @@ pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn St
     // Somebody may have looked while the last ones were on their way back.
     let mut last = scene.apart(WORKERS + 1);
     for run in last.claim("q", JOBS).await {
-        last.settle(&run.lease, Outcome::Done(Keep::Listed)).await;
+        last.settle(&run.lease, Outcome::Done(DoneRetention::Listed))
+            .await;
     }
-    assert_eq!(scene.queue("q").await.counts.of(State::Done), JOBS as u64);
+    assert_eq!(
+        scene.queue("q").await.counts.of(JobState::Done),
+        JOBS as u64
+    );
 }

@@ -1,9 +1,9 @@
 //! Since when a job runs: its worker has it from the moment of its claim on.
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, filter, id, job, queue, retry_at};
-use backstop_core::amend::Action;
-use backstop_core::port::{Seize, Settled, Store};
-use backstop_core::{Outcome, Span, State, Time};
+use backstop_core::amend::AmendAction;
+use backstop_core::port::{SeizeRequest, SettleOutcome, Store};
+use backstop_core::{JobState, Outcome, Span, Time};
 use std::sync::Arc;
 
 /// This worker has the job, since then.
@@ -40,8 +40,8 @@ pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
         (None, None)
     );
     for running in [
-        filter(Some("q"), Some(State::Running)),
-        filter(None, Some(State::Running)),
+        filter(Some("q"), Some(JobState::Running)),
+        filter(None, Some(JobState::Running)),
     ] {
         let listed: Vec<_> = scene
             .list(&running)
@@ -112,7 +112,7 @@ pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn S
         scene.job("a").await.held_by.map(|claimant| claimant.until),
         Some(at(60))
     );
-    assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
+    assert_eq!(scene.settle(&lease, DONE).await, SettleOutcome::Applied);
     check(&scene, "b", WORKER, at(0)).await;
 }
 
@@ -141,7 +141,7 @@ pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<d
     scene.now = at(2);
     scene.claim("q", 3).await;
     scene.now = at(100);
-    let seize = Seize {
+    let seize = SeizeRequest {
         max: 2,
         ..scene.seize_of("rescuer")
     };
@@ -166,7 +166,7 @@ pub async fn what_no_longer_runs_has_no_beginning(store: Arc<dyn Store>) {
         .await;
     assert_eq!(
         scene
-            .amend_named(&["cancelled"], Action::Cancel)
+            .amend_named(&["cancelled"], AmendAction::Cancel)
             .await
             .applied,
         1

@@ -2,15 +2,17 @@
 
 use crate::given::{LEASE, Scene, WORKER, at};
 use backstop_core::limits::{
-    DUE_KEYS_MAX, KEY_RECORDS_MAX, OFFER_MAX, PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, POSITION_MAX,
-    STANDING_BYTES_MAX, STREAM_KEYS_MAX, WINDOW_RECORDS_MAX,
+    DUE_KEYS_MAX, KEY_RECORDS_MAX, KEY_STATE_BYTES_MAX, OFFER_MAX, PAGE_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, POSITION_MAX, STREAM_KEYS_MAX, WINDOW_RECORDS_MAX,
 };
-use backstop_core::port::Holder;
+use backstop_core::port::KeyLeaseHolder;
 use backstop_core::port::{
-    Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, Store, StoreError, StreamStatus,
-    Take, Taken, Then, Wanted, WhichKeys,
+    AdvanceOutcome, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection, KeyStatus,
+    ListKeysRequest, OfferOutcome, Store, StoreError, StreamStatus, TakeRequest, TakeResult,
 };
-use backstop_core::stream::{Change, Count, Counts, Record, StoredKey, StoredRecord};
+use backstop_core::stream::{
+    KeyChange, Record, StoredKey, StoredRecord, StreamCounter, StreamCounts,
+};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ fn record(key: &str, position: i64) -> Record {
         position,
         step: 60,
         tenant: None,
-        payload: Payload::stored(format!("\"{key}/{position}\"").into_bytes()),
+        payload: Payload::from_stored(format!("\"{key}/{position}\"").into_bytes()),
     }
 }
 
@@ -61,7 +63,7 @@ impl Waters {
         Self(Scene::new(store))
     }
 
-    async fn offer(&self, records: Vec<Record>) -> Vec<Offered> {
+    async fn offer(&self, records: Vec<Record>) -> Vec<OfferOutcome> {
         self.0
             .store
             .offer(stream(), records, self.0.now)
@@ -74,13 +76,13 @@ impl Waters {
             .iter()
             .map(|position| record(key, *position))
             .collect();
-        let expected = vec![Offered::Held; records.len()];
+        let expected = vec![OfferOutcome::Held; records.len()];
         assert_eq!(self.offer(records).await, expected);
     }
 
-    fn take_of(&mut self, wanted: Wanted) -> Take {
+    fn take_of(&mut self, wanted: KeySelection) -> TakeRequest {
         let worker = WorkerName::new(WORKER);
-        Take {
+        TakeRequest {
             stream: stream(),
             number: self.0.draw(),
             worker,
@@ -89,7 +91,7 @@ impl Waters {
         }
     }
 
-    async fn take_as(&self, take: &Take) -> Taken {
+    async fn take_as(&self, take: &TakeRequest) -> TakeResult {
         let mut taken = self
             .0
             .store
@@ -102,7 +104,7 @@ impl Waters {
 
     /// Takes a key that is to be had.
     async fn take(&mut self, key: &str) -> Hand {
-        let take = self.take_of(Wanted::Keys(vec![self::key(key)]));
+        let take = self.take_of(KeySelection::Keys(vec![self::key(key)]));
         let stored = self
             .take_as(&take)
             .await
@@ -118,7 +120,7 @@ impl Waters {
 
     /// The names of the keys that are due, and when the next one is.
     async fn due(&mut self, max: usize) -> (Vec<String>, Option<Time>) {
-        let take = self.take_of(Wanted::Due(max));
+        let take = self.take_of(KeySelection::Due(max));
         let taken = self.take_as(&take).await;
         (
             taken
@@ -130,7 +132,7 @@ impl Waters {
         )
     }
 
-    async fn advance(&self, advance: Advance) -> Advanced {
+    async fn advance(&self, advance: KeyAdvance) -> AdvanceOutcome {
         self.0
             .store
             .advance(vec![advance], self.0.now)
@@ -162,11 +164,11 @@ impl Waters {
         self.0.store.streams().await.expect("the store answers")
     }
 
-    async fn keys(&self, after: Option<&str>, which: WhichKeys, limit: usize) -> Vec<KeyStatus> {
-        let query = KeyQuery {
+    async fn keys(&self, after: Option<&str>, which: KeyFilter, limit: usize) -> Vec<KeyStatus> {
+        let query = ListKeysRequest {
             stream: stream(),
             after: after.map(key),
-            which,
+            filter: which,
             limit,
         };
         self.0
@@ -194,23 +196,23 @@ impl Hand {
     }
 
     /// The next turn: the watermark moves to `watermark`, and what is in `drop` goes.
-    fn next(&mut self, watermark: i64, drop: &[i64], then: Then) -> Advance {
+    fn next(&mut self, watermark: i64, drop: &[i64], then: KeyLeaseAction) -> KeyAdvance {
         self.turn += 1;
-        let mut counts = Counts::default();
-        counts[Count::Handled] = 1;
-        let change = Change {
+        let mut counts = StreamCounts::default();
+        counts[StreamCounter::Handled] = 1;
+        let change = KeyChange {
             watermark: Some(watermark),
-            standing: format!("{{\"step\":{watermark}}}").into_bytes(),
+            state: format!("{{\"step\":{watermark}}}").into_bytes(),
             hold: Vec::new(),
             drop: drop.to_vec(),
             counts,
         };
-        Advance {
+        KeyAdvance {
             lease: self.lease(),
             turn: self.turn,
             seen: self.stored.arrived,
             change,
-            then,
+            lease_action: then,
         }
     }
 }
@@ -220,14 +222,18 @@ pub async fn offer_twice_is_once(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120]).await;
     let other = Record {
-        payload: Payload::stored(b"2".to_vec()),
+        payload: Payload::from_stored(b"2".to_vec()),
         ..record("a", 120)
     };
     let both = vec![other.clone(), record("a", 180), record("a", 180)];
     waters.0.pass(Span::secs(1));
     assert_eq!(
         waters.offer(both).await,
-        [Offered::Duplicate, Offered::Held, Offered::Duplicate]
+        [
+            OfferOutcome::Duplicate,
+            OfferOutcome::Held,
+            OfferOutcome::Duplicate
+        ]
     );
     let found = waters.look("a").await.expect("the key is known");
     assert_eq!(
@@ -268,9 +274,9 @@ pub async fn a_record_comes_back_as_it_went_in(store: Arc<dyn Store>) {
         position: -5,
         step: POSITION_MAX,
         tenant: Some("o'rg \u{1F642}".into()),
-        payload: Payload::stored(b" {\"a\": \"\\u0000\xc3\xa9\"}\n".to_vec()),
+        payload: Payload::from_stored(b" {\"a\": \"\\u0000\xc3\xa9\"}\n".to_vec()),
     };
-    assert_eq!(waters.offer(vec![odd.clone()]).await, [Offered::Held]);
+    assert_eq!(waters.offer(vec![odd.clone()]).await, [OfferOutcome::Held]);
     let hand = waters.take(odd.key.as_str()).await;
     let Record {
         position,
@@ -298,9 +304,9 @@ pub async fn take_leases_a_key_to_one_worker(store: Arc<dyn Store>) {
         let mut apart = Waters(waters.0.apart(worker));
         tokio::spawn(async move {
             let wanted = if worker % 2 == 0 {
-                Wanted::Due(1)
+                KeySelection::Due(1)
             } else {
-                Wanted::Keys(vec![key("a")])
+                KeySelection::Keys(vec![key("a")])
             };
             let take = apart.take_of(wanted);
             apart.take_as(&take).await.keys.len()
@@ -318,12 +324,12 @@ pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[1]).await;
     waters.hold("b", &[1]).await;
-    let take = waters.take_of(Wanted::Due(1));
+    let take = waters.take_of(KeySelection::Due(1));
     let first = waters.take_as(&take).await.keys;
     assert_eq!(first.len(), 1);
     assert_eq!(waters.take_as(&take).await.keys, first);
-    let both = waters.take_of(Wanted::Keys(vec![key("a"), key("b"), key("c")]));
-    let names = |taken: Taken| {
+    let both = waters.take_of(KeySelection::Keys(vec![key("a"), key("b"), key("c")]));
+    let names = |taken: TakeResult| {
         taken
             .keys
             .iter()
@@ -339,7 +345,7 @@ pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
 pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("b", &[1]).await;
-    let take = waters.take_of(Wanted::Keys(vec![key("a"), key("b"), key("c")]));
+    let take = waters.take_of(KeySelection::Keys(vec![key("a"), key("b"), key("c")]));
     let taken = waters.take_as(&take).await;
     assert_eq!(taken.keys.len(), 3);
     let lease = KeyLease {
@@ -347,14 +353,14 @@ pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>)
         key: key("a"),
         number: take.number,
     };
-    let clear = Advance {
+    let clear = KeyAdvance {
         lease,
         turn: 1,
         seen: 0,
-        change: Change::default(),
-        then: Then::Clear,
+        change: KeyChange::default(),
+        lease_action: KeyLeaseAction::Clear,
     };
-    assert_eq!(waters.advance(clear).await, Advanced::Applied);
+    assert_eq!(waters.advance(clear).await, AdvanceOutcome::Applied);
     let names: Vec<String> = waters
         .take_as(&take)
         .await
@@ -374,7 +380,7 @@ pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
     let expected = StoredKey {
         key: key("new"),
         watermark: None,
-        standing: Vec::new(),
+        state: Vec::new(),
         arrived: 0,
         records: Vec::new(),
         count: 0,
@@ -383,9 +389,9 @@ pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
     assert_eq!(hand.stored, expected);
     assert_eq!(
         waters
-            .advance(hand.next(60, &[], Then::Release(None)))
+            .advance(hand.next(60, &[], KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(
         waters.look("new").await.and_then(|stored| stored.watermark),
@@ -398,9 +404,9 @@ pub async fn an_advance_changes_all_of_a_key(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120, 180, 300]).await;
     let mut hand = waters.take("a").await;
-    let mut advance = hand.next(180, &[120, 180], Then::Release(None));
+    let mut advance = hand.next(180, &[120, 180], KeyLeaseAction::Release(None));
     advance.change.hold = vec![kept(240, at(0), 0, "a"), kept(300, at(7), 0, "a")];
-    assert_eq!(waters.advance(advance).await, Advanced::Applied);
+    assert_eq!(waters.advance(advance).await, AdvanceOutcome::Applied);
     let found = waters.look("a").await.expect("the key is known");
     assert_eq!(
         found.records,
@@ -411,8 +417,8 @@ pub async fn an_advance_changes_all_of_a_key(store: Arc<dyn Store>) {
         (found.watermark, found.count, found.arrived),
         (Some(180), 2, 3)
     );
-    assert_eq!(found.standing, b"{\"step\":180}");
-    assert_eq!(waters.streams().await[0].counts[Count::Handled], 1);
+    assert_eq!(found.state, b"{\"step\":180}");
+    assert_eq!(waters.streams().await[0].counts[StreamCounter::Handled], 1);
 }
 
 /// The same turn again is the same answer, and counts once; also after the lease has ended.
@@ -421,20 +427,20 @@ pub async fn a_repeated_advance_counts_once(store: Arc<dyn Store>) {
     waters.hold("a", &[60, 120]).await;
     let mut hand = waters.take("a").await;
     let until = waters.0.now.after(LEASE);
-    let first = hand.next(60, &[60], Then::Keep(until));
-    let second = hand.next(120, &[120], Then::Release(None));
+    let first = hand.next(60, &[60], KeyLeaseAction::Keep(until));
+    let second = hand.next(120, &[120], KeyLeaseAction::Release(None));
     for advance in [first.clone(), first.clone(), second.clone(), second, first] {
-        assert_eq!(waters.advance(advance).await, Advanced::Applied);
+        assert_eq!(waters.advance(advance).await, AdvanceOutcome::Applied);
     }
     assert_eq!(
         waters.look("a").await.and_then(|stored| stored.watermark),
         Some(120)
     );
-    assert_eq!(waters.streams().await[0].counts[Count::Handled], 2);
-    let third = hand.next(180, &[], Then::Release(None));
+    assert_eq!(waters.streams().await[0].counts[StreamCounter::Handled], 2);
+    let third = hand.next(180, &[], KeyLeaseAction::Release(None));
     assert_eq!(
         waters.advance(third).await,
-        Advanced::Stale,
+        AdvanceOutcome::Stale,
         "the lease has ended"
     );
 }
@@ -446,26 +452,26 @@ pub async fn a_stale_advance_changes_nothing(store: Arc<dyn Store>) {
     let mut paused = waters.take("a").await;
     waters.0.pass(LEASE.plus(Span::millis(1)));
     let mut other = waters.take("a").await;
-    let late = paused.next(60, &[60], Then::Release(None));
-    assert_eq!(waters.advance(late.clone()).await, Advanced::Stale);
+    let late = paused.next(60, &[60], KeyLeaseAction::Release(None));
+    assert_eq!(waters.advance(late.clone()).await, AdvanceOutcome::Stale);
     assert_eq!(waters.positions("a").await, [60]);
     assert_eq!(
         waters
-            .advance(other.next(60, &[60], Then::Release(None)))
+            .advance(other.next(60, &[60], KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
-    assert_eq!(waters.advance(late).await, Advanced::Stale);
-    assert_eq!(waters.streams().await[0].counts[Count::Handled], 1);
+    assert_eq!(waters.advance(late).await, AdvanceOutcome::Stale);
+    assert_eq!(waters.streams().await[0].counts[StreamCounter::Handled], 1);
     let unknown = KeyLease {
         key: key("unknown"),
         ..other.lease()
     };
-    let advance = Advance {
+    let advance = KeyAdvance {
         lease: unknown,
-        ..other.next(1, &[], Then::Release(None))
+        ..other.next(1, &[], KeyLeaseAction::Release(None))
     };
-    assert_eq!(waters.advance(advance).await, Advanced::Stale);
+    assert_eq!(waters.advance(advance).await, AdvanceOutcome::Stale);
 }
 
 /// Only a seizure takes a key from who has it; the former holder's word is stale from then on.
@@ -473,15 +479,15 @@ pub async fn a_key_is_seized_from_its_holder(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[60]).await;
     let mut former = waters.take("a").await;
-    let plain = waters.take_of(Wanted::Keys(vec![key("a")]));
+    let plain = waters.take_of(KeySelection::Keys(vec![key("a")]));
     assert_eq!(waters.take_as(&plain).await.keys, []);
-    let seizure = waters.take_of(Wanted::Seized(vec![key("a")]));
+    let seizure = waters.take_of(KeySelection::Seized(vec![key("a")]));
     assert_eq!(waters.take_as(&seizure).await.keys.len(), 1);
     assert_eq!(
         waters
-            .advance(former.next(60, &[60], Then::Release(None)))
+            .advance(former.next(60, &[60], KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Stale
+        AdvanceOutcome::Stale
     );
     assert_eq!(waters.positions("a").await, [60]);
 }
@@ -494,9 +500,9 @@ pub async fn the_wake_up_survives_a_crash_and_cannot_double(store: Arc<dyn Store
     let wake = waters.0.now.after(Span::secs(10));
     assert_eq!(
         waters
-            .advance(hand.next(60, &[], Then::Release(Some(wake))))
+            .advance(hand.next(60, &[], KeyLeaseAction::Release(Some(wake))))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(waters.due(9).await, (vec![], Some(wake)));
     waters.0.pass(Span::secs(10));
@@ -517,9 +523,9 @@ pub async fn a_record_offered_while_its_key_is_advanced_is_never_stranded(store:
     let later = waters.0.now.after(Span::hours(1));
     assert_eq!(
         waters
-            .advance(hand.next(60, &[], Then::Release(Some(later))))
+            .advance(hand.next(60, &[], KeyLeaseAction::Release(Some(later))))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
@@ -536,8 +542,10 @@ pub async fn a_record_offered_under_a_lease_is_due_when_it_ends(store: Arc<dyn S
     waters.0.pass(Span::secs(10));
     let until = waters.0.now.after(LEASE);
     assert_eq!(
-        waters.advance(hand.next(60, &[], Then::Keep(until))).await,
-        Advanced::Applied
+        waters
+            .advance(hand.next(60, &[], KeyLeaseAction::Keep(until)))
+            .await,
+        AdvanceOutcome::Applied
     );
     waters.0.pass(LEASE);
     assert_eq!(
@@ -556,8 +564,10 @@ pub async fn a_key_without_records_is_never_due(store: Arc<dyn Store>) {
     assert_eq!(waters.due(9).await, (vec![], None));
     let until = waters.0.now.after(LEASE);
     assert_eq!(
-        waters.advance(hand.next(60, &[], Then::Keep(until))).await,
-        Advanced::Applied
+        waters
+            .advance(hand.next(60, &[], KeyLeaseAction::Keep(until)))
+            .await,
+        AdvanceOutcome::Applied
     );
     waters.0.pass(Span::hours(1));
     assert_eq!(waters.due(9).await, (vec![], None));
@@ -565,9 +575,9 @@ pub async fn a_key_without_records_is_never_due(store: Arc<dyn Store>) {
     assert_eq!(again.stored.watermark, Some(60));
     assert_eq!(
         waters
-            .advance(again.next(120, &[], Then::Release(None)))
+            .advance(again.next(120, &[], KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(waters.due(9).await, (vec![], None));
 }
@@ -593,14 +603,14 @@ pub async fn an_arrival_ends_a_wait(store: Arc<dyn Store>) {
     let wake = waters.0.now.after(Span::secs(60));
     assert_eq!(
         waters
-            .advance(hand.next(60, &[], Then::Release(Some(wake))))
+            .advance(hand.next(60, &[], KeyLeaseAction::Release(Some(wake))))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(waters.due(1).await, (vec![], Some(wake)));
     assert_eq!(
         waters.offer(vec![record("a", 120)]).await,
-        [Offered::Duplicate]
+        [OfferOutcome::Duplicate]
     );
     assert_eq!(
         waters.due(1).await,
@@ -656,15 +666,18 @@ pub async fn clear_forgets_a_key(store: Arc<dyn Store>) {
         waters.hold(name, &[60, 120]).await;
         let mut hand = waters.take(name).await;
         waters.hold(name, &[180]).await;
-        let mut advance = hand.next(0, &[], Then::Clear);
-        (advance.change.watermark, advance.change.standing) = (None, standing.to_vec());
-        assert_eq!(waters.advance(advance.clone()).await, Advanced::Applied);
-        assert_eq!(waters.advance(advance).await, Advanced::Applied);
+        let mut advance = hand.next(0, &[], KeyLeaseAction::Clear);
+        (advance.change.watermark, advance.change.state) = (None, standing.to_vec());
+        assert_eq!(
+            waters.advance(advance.clone()).await,
+            AdvanceOutcome::Applied
+        );
+        assert_eq!(waters.advance(advance).await, AdvanceOutcome::Applied);
         assert_eq!(waters.positions(name).await, Vec::<i64>::new());
     }
     assert_eq!(waters.look("gone").await, None);
     assert_eq!(
-        waters.look("disabled").await.map(|stored| stored.standing),
+        waters.look("disabled").await.map(|stored| stored.state),
         Some(b"{\"disabled\":true}".to_vec())
     );
     assert_eq!(waters.due(9).await, (vec![], None));
@@ -689,7 +702,7 @@ pub async fn many_offer_one_key_at_once(store: Arc<dyn Store>) {
         let answers = offer.await.expect("no task panics");
         held += answers
             .iter()
-            .filter(|answer| **answer == Offered::Held)
+            .filter(|answer| **answer == OfferOutcome::Held)
             .count();
     }
     let found = waters.look("a").await.expect("the key is known");
@@ -728,9 +741,9 @@ pub async fn a_window_is_bounded(store: Arc<dyn Store>) {
     );
     assert_eq!(
         waters
-            .advance(hand.next(255, &found, Then::Release(None)))
+            .advance(hand.next(255, &found, KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     assert_eq!(
         waters.positions("a").await,
@@ -744,10 +757,10 @@ pub async fn a_look_at_a_key_ends_at_its_bytes(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     for position in 0..8 {
         let large = Record {
-            payload: Payload::stored(vec![b'1'; PAYLOAD_BYTES_MAX]),
+            payload: Payload::from_stored(vec![b'1'; PAYLOAD_BYTES_MAX]),
             ..record("a", position)
         };
-        assert_eq!(waters.offer(vec![large]).await, [Offered::Held]);
+        assert_eq!(waters.offer(vec![large]).await, [OfferOutcome::Held]);
     }
     let looked = waters.look("a").await.expect("the key is known");
     assert_eq!(looked.bytes(), PAGE_BYTES_MAX);
@@ -776,13 +789,17 @@ pub async fn a_full_key_refuses_records(store: Arc<dyn Store>) {
                 .offer(records)
                 .await
                 .iter()
-                .all(|answer| *answer == Offered::Held)
+                .all(|answer| *answer == OfferOutcome::Held)
         );
     }
     let next = vec![record("a", -1), record("b", 1), record("a", 0)];
     assert_eq!(
         waters.offer(next).await,
-        [Offered::Full, Offered::Held, Offered::Duplicate]
+        [
+            OfferOutcome::Full,
+            OfferOutcome::Held,
+            OfferOutcome::Duplicate
+        ]
     );
     let found = waters.look("a").await.expect("the key is known");
     assert_eq!(
@@ -795,7 +812,7 @@ pub async fn a_full_key_refuses_records(store: Arc<dyn Store>) {
 pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let names = ["a", "b", "c"];
-    let take = waters.take_of(Wanted::Keys(names.map(key).to_vec()));
+    let take = waters.take_of(KeySelection::Keys(names.map(key).to_vec()));
     let mut hands: Vec<Hand> = waters
         .take_as(&take)
         .await
@@ -807,9 +824,9 @@ pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
             turn: 0,
         })
         .collect();
-    let mut advances: Vec<Advance> = hands
+    let mut advances: Vec<KeyAdvance> = hands
         .iter_mut()
-        .map(|hand| hand.next(60, &[], Then::Release(None)))
+        .map(|hand| hand.next(60, &[], KeyLeaseAction::Release(None)))
         .collect();
     advances[1].lease.number = waters.0.draw();
     let answers = waters
@@ -820,10 +837,14 @@ pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
         .expect("the store answers");
     assert_eq!(
         answers,
-        [Advanced::Applied, Advanced::Stale, Advanced::Applied]
+        [
+            AdvanceOutcome::Applied,
+            AdvanceOutcome::Stale,
+            AdvanceOutcome::Applied
+        ]
     );
     let status = waters.streams().await.remove(0);
-    assert_eq!((status.keys, status.counts[Count::Handled]), (3, 2));
+    assert_eq!((status.keys, status.counts[StreamCounter::Handled]), (3, 2));
 }
 
 /// The same key of two streams is two keys.
@@ -840,7 +861,7 @@ pub async fn streams_are_apart(store: Arc<dyn Store>) {
         .await;
     assert_eq!(
         offered.expect("the store answers"),
-        [Offered::Held, Offered::Held]
+        [OfferOutcome::Held, OfferOutcome::Held]
     );
     let seen: Vec<(String, u64)> = waters
         .streams()
@@ -859,16 +880,16 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
     let mut hand = waters.take("b").await;
     assert_eq!(
         waters
-            .advance(hand.next(60, &[], Then::Release(None)))
+            .advance(hand.next(60, &[], KeyLeaseAction::Release(None)))
             .await,
-        Advanced::Applied
+        AdvanceOutcome::Applied
     );
     waters.hold("Z", &[180, 120]).await;
     waters.0.pass(Span::secs(1));
     waters.hold("é", &[180]).await;
     let held = waters.take("é").await;
-    let mut counts = Counts::default();
-    counts[Count::Handled] = 1;
+    let mut counts = StreamCounts::default();
+    counts[StreamCounter::Handled] = 1;
     let expected = StreamStatus {
         name: stream(),
         keys: 3,
@@ -881,13 +902,13 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
     let bare = |name: &str| KeyStatus {
         key: key(name),
         watermark: None,
-        standing: Vec::new(),
+        state: Vec::new(),
         records: 0,
         oldest: None,
         due: None,
         holder: None,
     };
-    let holder = Holder {
+    let holder = KeyLeaseHolder {
         worker: WorkerName::new(WORKER),
         until: waters.0.now.after(LEASE),
     };
@@ -900,7 +921,7 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
         },
         KeyStatus {
             watermark: Some(60),
-            standing: b"{\"step\":60}".to_vec(),
+            state: b"{\"step\":60}".to_vec(),
             ..bare("b")
         },
         KeyStatus {
@@ -910,10 +931,10 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
             ..bare("é")
         },
     ];
-    assert_eq!(waters.keys(None, WhichKeys::All, 9).await, all);
-    assert_eq!(waters.keys(Some("Z"), WhichKeys::All, 1).await, all[1..2]);
+    assert_eq!(waters.keys(None, KeyFilter::All, 9).await, all);
+    assert_eq!(waters.keys(Some("Z"), KeyFilter::All, 1).await, all[1..2]);
     assert_eq!(
-        waters.keys(None, WhichKeys::Holding, 9).await,
+        waters.keys(None, KeyFilter::Holding, 9).await,
         [all[0].clone(), all[2].clone()]
     );
     assert_eq!(held.stored.records.len(), 1);
@@ -944,7 +965,7 @@ pub async fn oversized_calls_are_misuse(store: Arc<dyn Store>) {
             .expect_err("it is over a limit"),
     );
     let large = Record {
-        payload: Payload::stored(vec![b' '; 1 << 20]),
+        payload: Payload::from_stored(vec![b' '; 1 << 20]),
         ..record("a", 1)
     };
     misuse(
@@ -976,9 +997,9 @@ pub async fn oversized_calls_are_misuse(store: Arc<dyn Store>) {
     }
     let names: Vec<StreamKey> = (0..=STREAM_KEYS_MAX).map(|n| key(&n.to_string())).collect();
     for wanted in [
-        Wanted::Keys(names.clone()),
-        Wanted::Seized(names),
-        Wanted::Due(DUE_KEYS_MAX + 1),
+        KeySelection::Keys(names.clone()),
+        KeySelection::Seized(names),
+        KeySelection::Due(DUE_KEYS_MAX + 1),
     ] {
         let take = waters.take_of(wanted);
         misuse(store.take(take, now).await.expect_err("it is over a limit"));
@@ -992,12 +1013,12 @@ pub async fn oversized_calls_are_misuse(store: Arc<dyn Store>) {
     );
     misuse(
         store
-            .advance(vec![hand.next(1, &[], Then::Keep(now))], now)
+            .advance(vec![hand.next(1, &[], KeyLeaseAction::Keep(now))], now)
             .await
             .expect_err("it is over a limit"),
     );
-    let mut advance = hand.next(1, &[], Then::Release(None));
-    advance.change.standing = vec![b' '; STANDING_BYTES_MAX + 1];
+    let mut advance = hand.next(1, &[], KeyLeaseAction::Release(None));
+    advance.change.state = vec![b' '; KEY_STATE_BYTES_MAX + 1];
     misuse(
         store
             .advance(vec![advance.clone()], now)

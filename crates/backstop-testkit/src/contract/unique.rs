@@ -1,15 +1,17 @@
 //! Unique keys.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, id, job, key, retry_at};
-use backstop_core::amend::{Action, Refusal};
-use backstop_core::port::{Amended, Enqueued, Retention, Settled, Shelf, Store};
-use backstop_core::unique::{States, Unique};
-use backstop_core::verdict::Keep;
-use backstop_core::{Outcome, Span, State};
+use backstop_core::amend::{AmendAction, AmendRefusal};
+use backstop_core::port::{
+    AmendResult, EnqueueOutcome, PruneRequest, Retention, SettleOutcome, Store,
+};
+use backstop_core::unique::{StateSet, UniqueConstraint};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{JobState, Outcome, Span};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-const GONE: Outcome = Outcome::Done(Keep::Gone);
+const GONE: Outcome = Outcome::Done(DoneRetention::Gone);
 
 /// Whoever comes second learns who was first.
 pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
@@ -17,14 +19,17 @@ pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
     let answers = scene
         .enqueue([job("q", "a").unique("k"), job("q", "b").unique("k")])
         .await;
-    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Duplicate(id("a"))]);
+    assert_eq!(
+        answers,
+        [EnqueueOutcome::Inserted, EnqueueOutcome::Duplicate(id("a"))]
+    );
     assert_eq!(
         scene.enqueue([job("q", "c").unique("k")]).await,
-        [Enqueued::Duplicate(id("a"))]
+        [EnqueueOutcome::Duplicate(id("a"))]
     );
     assert_eq!(
         scene.enqueue([job("q", "a").unique("k")]).await,
-        [Enqueued::Same]
+        [EnqueueOutcome::Same]
     );
     assert_eq!((scene.find("b").await, scene.find("c").await), (None, None));
     assert_eq!(scene.queue("q").await.totals.enqueued, 1);
@@ -50,7 +55,7 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
         scene
             .insert([job("q", &name("holder")).unique("k").at(at(5))])
             .await;
-        let holder = Enqueued::Duplicate(id(&name("holder")));
+        let holder = EnqueueOutcome::Duplicate(id(&name("holder")));
         let twin = job("q", &name("twin")).unique("k");
         assert_eq!(scene.enqueue([twin.clone()]).await, [holder], "scheduled");
         scene.now = at(5);
@@ -65,11 +70,11 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
         let run = scene.claim_one("q").await;
         assert_eq!(
             scene.settle(&run.lease, outcome.clone()).await,
-            Settled::Applied
+            SettleOutcome::Applied
         );
         assert_eq!(
             scene.enqueue([twin]).await,
-            [Enqueued::Inserted],
+            [EnqueueOutcome::Inserted],
             "{outcome:?}"
         );
         let twin = scene.claim_one("q").await;
@@ -82,13 +87,13 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
 pub async fn unique_key_frees_when_its_job_is_cancelled_or_deleted(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a").unique("k")]).await;
-    scene.amend_named(&["a"], Action::Cancel).await;
+    scene.amend_named(&["a"], AmendAction::Cancel).await;
     scene.insert([job("q", "b").unique("k")]).await;
-    scene.amend_named(&["b"], Action::Delete).await;
+    scene.amend_named(&["b"], AmendAction::Delete).await;
     scene.insert([job("q", "c").unique("k")]).await;
     assert_eq!(
         scene.enqueue([job("q", "d").unique("k")]).await,
-        [Enqueued::Duplicate(id("c"))]
+        [EnqueueOutcome::Duplicate(id("c"))]
     );
 }
 
@@ -96,21 +101,21 @@ pub async fn unique_key_frees_when_its_job_is_cancelled_or_deleted(store: Arc<dy
 pub async fn a_former_holder_does_not_free_the_key_of_the_next(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a").unique("k")]).await;
-    scene.amend_named(&["a"], Action::Cancel).await;
+    scene.amend_named(&["a"], AmendAction::Cancel).await;
     scene.insert([job("q", "b").unique("k")]).await;
-    scene.amend_named(&["a"], Action::Delete).await;
+    scene.amend_named(&["a"], AmendAction::Delete).await;
     assert_eq!(
         scene.enqueue([job("q", "c").unique("k")]).await,
-        [Enqueued::Duplicate(id("b"))]
+        [EnqueueOutcome::Duplicate(id("b"))]
     );
 }
 
 /// A period ends a hold, however the job stands.
 pub async fn unique_key_frees_at_the_end_of_its_period(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique {
+    let unique = UniqueConstraint {
         period: Some(Span::secs(60)),
-        ..Unique::live(key("k"))
+        ..UniqueConstraint::live(key("k"))
     };
     scene
         .insert([job("q", "a").unique_as(unique.clone())])
@@ -119,21 +124,21 @@ pub async fn unique_key_frees_at_the_end_of_its_period(store: Arc<dyn Store>) {
     let twin = job("q", "b").unique_as(unique);
     assert_eq!(
         scene.enqueue([twin.clone()]).await,
-        [Enqueued::Duplicate(id("a"))]
+        [EnqueueOutcome::Duplicate(id("a"))]
     );
     scene.now = at(60);
-    assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
+    assert_eq!(scene.enqueue([twin]).await, [EnqueueOutcome::Inserted]);
     assert_eq!(
         scene.enqueue([job("q", "c").unique("k")]).await,
-        [Enqueued::Duplicate(id("b"))]
+        [EnqueueOutcome::Duplicate(id("b"))]
     );
 }
 
 /// A key may reach less far than the life of its job.
 pub async fn unique_key_is_held_in_its_chosen_states_only(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let waiting = States::of(&[State::Scheduled, State::Ready]);
-    let unique = Unique {
+    let waiting = StateSet::of(&[JobState::Scheduled, JobState::Ready]);
+    let unique = UniqueConstraint {
         key: key("k"),
         period: None,
         states: waiting,
@@ -144,12 +149,12 @@ pub async fn unique_key_is_held_in_its_chosen_states_only(store: Arc<dyn Store>)
     let twin = job("q", "b").unique_as(unique);
     assert_eq!(
         scene.enqueue([twin.clone()]).await,
-        [Enqueued::Duplicate(id("a"))]
+        [EnqueueOutcome::Duplicate(id("a"))]
     );
     scene.claim_one("q").await;
     assert_eq!(
         scene.enqueue([twin]).await,
-        [Enqueued::Inserted],
+        [EnqueueOutcome::Inserted],
         "a job that runs takes no more part in it"
     );
 }
@@ -165,10 +170,10 @@ pub async fn a_key_may_outlast_a_job_that_is_gone(store: Arc<dyn Store>) {
 }
 
 async fn for_each_outlasting(scene: &mut Scene, text: &str, outcome: Outcome) {
-    let unique = Unique {
+    let unique = UniqueConstraint {
         key: key(text),
         period: Some(Span::secs(60)),
-        states: States::of(&State::ALL),
+        states: StateSet::of(&JobState::ALL),
     };
     scene
         .insert_and_end(job("q", "a").unique_as(unique.clone()), outcome)
@@ -177,19 +182,19 @@ async fn for_each_outlasting(scene: &mut Scene, text: &str, outcome: Outcome) {
     scene.now = at(59);
     assert_eq!(
         scene.enqueue([twin.clone()]).await,
-        [Enqueued::Duplicate(id("a"))]
+        [EnqueueOutcome::Duplicate(id("a"))]
     );
     scene.now = at(60);
-    assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
+    assert_eq!(scene.enqueue([twin]).await, [EnqueueOutcome::Inserted]);
 }
 
 /// Pruning tidies a list; it must not let the same work in again before its time.
 pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique {
+    let unique = UniqueConstraint {
         key: key("k"),
         period: Some(Span::secs(60)),
-        states: States::of(&State::ALL),
+        states: StateSet::of(&JobState::ALL),
     };
     scene
         .insert_and_end(job("q", "a").unique_as(unique.clone()), DONE)
@@ -198,12 +203,12 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
         .insert_and_end(job("q", "b").unique("live"), DONE)
         .await;
     scene.now = at(10);
-    let shelf = Shelf {
+    let shelf = Retention {
         done_for: Span::secs(1),
-        ..Shelf::default()
+        ..Retention::default()
     };
-    let retention = Retention {
-        usual: Some(shelf),
+    let retention = PruneRequest {
+        default: Some(shelf),
         queues: Vec::new(),
         max: 100,
     };
@@ -216,22 +221,22 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     let twin = job("q", "c").unique_as(unique);
     assert_eq!(
         scene.enqueue([twin.clone()]).await,
-        [Enqueued::Duplicate(id("a"))]
+        [EnqueueOutcome::Duplicate(id("a"))]
     );
     assert_eq!(
         scene.enqueue([job("q", "d").unique("live")]).await,
-        [Enqueued::Inserted]
+        [EnqueueOutcome::Inserted]
     );
     scene.now = at(60);
-    assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
+    assert_eq!(scene.enqueue([twin]).await, [EnqueueOutcome::Inserted]);
 }
 
 /// A key of a job that is gone is forgotten once its period is over, in steps; one without a period
 /// never.
 pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let states = States::of(&State::ALL);
-    let unique = |text: &str, period| Unique {
+    let states = StateSet::of(&JobState::ALL);
+    let unique = |text: &str, period| UniqueConstraint {
         key: key(text),
         period,
         states,
@@ -244,8 +249,8 @@ pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
         .insert_and_end(job("q", "ever").unique_as(unique("ever", None)), GONE)
         .await;
     let prune = async |now| {
-        let retention = Retention {
-            usual: None,
+        let retention = PruneRequest {
+            default: None,
             queues: Vec::new(),
             max: 3,
         };
@@ -265,25 +270,25 @@ pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     let ever = job("q", "again").unique("ever");
     assert_eq!(
         scene.enqueue([ever]).await,
-        [Enqueued::Duplicate(id("ever"))]
+        [EnqueueOutcome::Duplicate(id("ever"))]
     );
 }
 
 /// A key left behind that has a new holder is the new holder's.
 pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique {
+    let unique = UniqueConstraint {
         key: key("k"),
         period: Some(Span::secs(60)),
-        states: States::of(&State::ALL),
+        states: StateSet::of(&JobState::ALL),
     };
     scene
         .insert_and_end(job("q", "a").unique_as(unique), GONE)
         .await;
     scene.now = at(60);
     scene.insert([job("q", "b").unique("k")]).await;
-    let retention = Retention {
-        usual: None,
+    let retention = PruneRequest {
+        default: None,
         queues: Vec::new(),
         max: 100,
     };
@@ -294,7 +299,7 @@ pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
         .expect("the store prunes");
     assert_eq!(
         scene.enqueue([job("q", "c").unique("k")]).await,
-        [Enqueued::Duplicate(id("b"))]
+        [EnqueueOutcome::Duplicate(id("b"))]
     );
 }
 
@@ -306,23 +311,26 @@ pub async fn retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it(store: Ar
         .await;
     scene.insert([job("q", "twin").unique("k")]).await;
     let before = scene.job("a").await;
-    let refused = scene.amend_named(&["a"], Action::Retry).await;
-    assert_eq!(refused.refused, [(id("a"), Refusal::Twin(id("twin")))]);
+    let refused = scene.amend_named(&["a"], AmendAction::Retry).await;
+    assert_eq!(
+        refused.refused,
+        [(id("a"), AmendRefusal::UniqueKeyHeld(id("twin")))]
+    );
     assert_eq!((refused.applied, scene.job("a").await), (0, before));
     let twin = scene.claim_one("q").await;
     scene.settle(&twin.lease, DONE).await;
-    let retried = scene.amend_named(&["a"], Action::Retry).await;
+    let retried = scene.amend_named(&["a"], AmendAction::Retry).await;
     assert_eq!(
         retried,
-        Amended {
+        AmendResult {
             applied: 1,
-            ..Amended::default()
+            ..AmendResult::default()
         }
     );
     let third = scene.enqueue([job("q", "third").unique("k")]).await;
     assert_eq!(
         third,
-        [Enqueued::Duplicate(id("a"))],
+        [EnqueueOutcome::Duplicate(id("a"))],
         "it has its key again"
     );
 }
@@ -347,11 +355,11 @@ pub async fn of_many_pushes_at_once_one_gets_the_key(store: Arc<dyn Store>) {
         .collect();
     let winners: Vec<_> = answers
         .iter()
-        .filter(|(_, answer)| *answer == Enqueued::Inserted)
+        .filter(|(_, answer)| *answer == EnqueueOutcome::Inserted)
         .collect();
     assert_eq!(winners.len(), 1, "{answers:?}");
     let (winner, _) = winners[0];
     for (pusher, answer) in answers.iter().filter(|(pusher, _)| pusher != winner) {
-        assert_eq!(*answer, Enqueued::Duplicate(*winner), "{pusher}");
+        assert_eq!(*answer, EnqueueOutcome::Duplicate(*winner), "{pusher}");
     }
 }

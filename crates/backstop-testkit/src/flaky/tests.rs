@@ -1,16 +1,33 @@
 use super::*;
 use crate::given::{START, Scene, job};
-use backstop_core::amend::{Action, Filter, Selection};
+use backstop_core::amend::{AmendAction, Filter, Selection};
 use backstop_core::port::{
-    Amendment, Backlog, Beat, Claim, Gate, Operator, PageQuery, Retention, Seize, Shelf,
+    AmendJobsRequest, BeatRequest, Claim, JobStore, ListJobsRequest, OperatorStore, PruneRequest,
+    QueueState, Retention, SeizeRequest,
 };
 use backstop_core::{JobId, LeaseNumber, Span, WorkerName};
 use backstop_memory::MemoryStore;
 use std::time::Instant;
 
 const METHODS: [&str; 18] = [
-    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "find", "jobs",
-    "amend", "queues", "set_gate", "workers", "prune", "migrate", "time", "examine",
+    "enqueue",
+    "claim",
+    "begin",
+    "settle",
+    "beat",
+    "promote",
+    "seize",
+    "job",
+    "find",
+    "jobs",
+    "amend",
+    "queues",
+    "set_queue_state",
+    "workers",
+    "prune",
+    "migrate",
+    "time",
+    "examine",
 ];
 
 fn flaky(seed: u64, odds: Odds) -> Flaky {
@@ -21,29 +38,29 @@ fn flaky(seed: u64, odds: Odds) -> Flaky {
 async fn call(store: &Flaky, method: &str) -> bool {
     let (now, until) = (START, START.after(Span::secs(30)));
     let (number, worker) = (LeaseNumber::draw(1), WorkerName::new("w"));
-    let all = Amendment {
+    let all = AmendJobsRequest {
         selection: Selection::All,
-        action: Action::Retry,
+        action: AmendAction::Retry,
         only: None,
         cursor: None,
         max: 1,
     };
-    let usual = Retention {
-        usual: Some(Shelf::default()),
+    let usual = PruneRequest {
+        default: Some(Retention::default()),
         queues: Vec::new(),
         max: 1,
     };
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: worker.clone(),
         queues: Vec::new(),
         leases: Vec::new(),
         until,
     };
-    let query = PageQuery {
+    let query = ListJobsRequest {
         filter: Filter::default(),
         cursor: None,
         limit: 1,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     match method {
         "enqueue" => store.enqueue(Vec::new(), now).await.is_ok(),
@@ -65,7 +82,7 @@ async fn call(store: &Flaky, method: &str) -> bool {
         "promote" => store.promote(1, now).await.is_ok(),
         "seize" => store
             .seize(
-                Seize {
+                SeizeRequest {
                     number,
                     worker,
                     until,
@@ -84,8 +101,8 @@ async fn call(store: &Flaky, method: &str) -> bool {
         "jobs" => store.jobs(query, now).await.is_ok(),
         "amend" => store.amend(all, now).await.is_ok(),
         "queues" => store.queues(now).await.is_ok(),
-        "set_gate" => store
-            .set_gate(crate::given::queue("q"), Gate::Open, now)
+        "set_queue_state" => store
+            .set_queue_state(crate::given::queue("q"), QueueState::Active, now)
             .await
             .is_ok(),
         "workers" => store.workers(Span::secs(1), now).await.is_ok(),

@@ -4,9 +4,9 @@
 use super::{Accepted, Event, Heard, History, Ran};
 use crate::given::try_list;
 use backstop_core::amend::Filter;
-use backstop_core::port::{Answer, Counts, QueueStatus, Store};
-use backstop_core::verdict::Reason;
-use backstop_core::{Job, JobId, LeaseNumber, QueueName, State, Time};
+use backstop_core::port::{QueueStatus, StateCounts, Store, StoreResult};
+use backstop_core::verdict::EndReason;
+use backstop_core::{Job, JobId, JobState, LeaseNumber, QueueName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the store holds when everything is over.
@@ -20,7 +20,7 @@ pub struct FinalState {
 
 impl FinalState {
     /// Reads all of it.
-    pub async fn read(store: &dyn Store, now: Time) -> Answer<Self> {
+    pub async fn read(store: &dyn Store, now: Time) -> StoreResult<Self> {
         let jobs = try_list(store, &Filter::default(), 1_000, now).await?;
         Ok(Self {
             jobs,
@@ -43,7 +43,7 @@ pub enum Violation {
     Invented(JobId),
     /// I2: a job did not come to its end.
     #[error("I2: job {0} has not ended: it is {1}")]
-    Unended(JobId, State),
+    Unended(JobId, JobState),
     /// I3: more than one end of a job was accepted.
     #[error("I3: the end of job {0} was accepted {1} times, {2} would be right")]
     EndedTwice(JobId, usize, usize),
@@ -75,7 +75,7 @@ pub enum Violation {
         /// The queue.
         queue: QueueName,
         /// Jobs in this state.
-        state: State,
+        state: JobState,
         /// What the counter says.
         counted: u64,
         /// What there is.
@@ -257,7 +257,7 @@ fn done_after_its_run(story: &Story, job: &Job) -> Vec<Violation> {
         .values()
         .flatten()
         .any(|(_, ran)| *ran == Ran::Done);
-    if job.state == State::Done && !ended_done && violations.is_empty() {
+    if job.state == JobState::Done && !ended_done && violations.is_empty() {
         violations.push(Violation::NeverRan(job.id));
     }
     violations
@@ -311,9 +311,9 @@ fn leases_that(story: &Story, ran: Ran, accepted: Accepted) -> usize {
 /// a failure of which neither the handler nor the worker lived to write is counted here.
 fn failures(job: &Job) -> usize {
     let ended_by_a_run = match job.state {
-        State::Done => true,
-        State::Dead => job.reason != Some(Reason::CrashedWorker),
-        State::Cancelled => job.reason != Some(Reason::Operator),
+        JobState::Done => true,
+        JobState::Dead => job.reason != Some(EndReason::CrashedWorker),
+        JobState::Cancelled => job.reason != Some(EndReason::Operator),
         _ => false,
     };
     (job.attempt as usize).saturating_sub(usize::from(ended_by_a_run))
@@ -321,22 +321,22 @@ fn failures(job: &Job) -> usize {
 
 /// I7: what the queues count is what there is.
 fn counters(found: &FinalState) -> Vec<Violation> {
-    let mut rows: BTreeMap<&QueueName, Counts> = BTreeMap::new();
+    let mut rows: BTreeMap<&QueueName, StateCounts> = BTreeMap::new();
     for job in &found.jobs {
         *rows.entry(&job.queue).or_default().of_mut(job.state) += 1;
     }
-    let counted: BTreeMap<&QueueName, Counts> = found
+    let counted: BTreeMap<&QueueName, StateCounts> = found
         .queues
         .iter()
         .map(|status| (&status.name, status.counts))
         .collect();
     let queues: BTreeSet<&QueueName> = rows.keys().chain(counted.keys()).copied().collect();
-    let of = |counts: &BTreeMap<&QueueName, Counts>, queue, state| {
+    let of = |counts: &BTreeMap<&QueueName, StateCounts>, queue, state| {
         counts.get(queue).copied().unwrap_or_default().of(state)
     };
     queues
         .into_iter()
-        .flat_map(|queue| State::ALL.map(|state| (queue, state)))
+        .flat_map(|queue| JobState::ALL.map(|state| (queue, state)))
         .filter(|(queue, state)| of(&counted, *queue, *state) != of(&rows, *queue, *state))
         .map(|(queue, state)| Violation::Miscounted {
             queue: queue.clone(),
@@ -349,5 +349,5 @@ fn counters(found: &FinalState) -> Vec<Violation> {
 
 /// I8: nobody holds anything.
 fn is_held(job: &Job) -> bool {
-    job.state == State::Running || job.held_by.is_some()
+    job.state == JobState::Running || job.held_by.is_some()
 }

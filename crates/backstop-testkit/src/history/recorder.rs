@@ -3,7 +3,7 @@
 
 use super::{Accepted, Event, Heard, History, Ran};
 use backstop::Run;
-use backstop_core::port::Enqueued;
+use backstop_core::port::EnqueueOutcome;
 use backstop_core::verdict::Settlement;
 use backstop_core::{JobId, Lease, WorkerName};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +21,15 @@ impl Recorder {
     }
 
     /// A producer handed a job in; `None` if it heard nothing.
-    pub fn pushed(&self, job: JobId, result: Option<Enqueued>) {
+    pub fn pushed(&self, job: JobId, result: Option<EnqueueOutcome>) {
         let heard = match result {
-            Some(Enqueued::Inserted | Enqueued::Same) => Heard::Ok,
+            Some(EnqueueOutcome::Inserted | EnqueueOutcome::Same) => Heard::Ok,
             // A duplicate was not taken in; if an earlier try of the same push was, that is fine
             // too.
-            Some(Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict) | None => {
-                Heard::Unknown
-            }
+            Some(
+                EnqueueOutcome::Duplicate(_) | EnqueueOutcome::Full | EnqueueOutcome::Conflict,
+            )
+            | None => Heard::Unknown,
         };
         self.record(Event::Enqueued { job, heard });
     }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::given::{DONE, Scene, dead, id, job, retry_at};
-use backstop_core::amend::Action;
+use backstop_core::amend::AmendAction;
 use backstop_core::port::Store;
-use backstop_core::{Span, State};
+use backstop_core::{JobState, Span};
 use backstop_memory::MemoryStore;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ async fn a_lost_job_is_found() {
 async fn a_job_that_is_there_twice_is_found() {
     let mut found = done("a").await;
     found.jobs.push(found.jobs[0].clone());
-    *found.queues[0].counts.of_mut(State::Done) += 1;
+    *found.queues[0].counts.of_mut(JobState::Done) += 1;
     assert_eq!(
         violations(good("a"), &found),
         [Violation::Doubled(id("a"), 2)]
@@ -144,7 +144,7 @@ async fn a_job_nobody_handed_in_is_found() {
 async fn a_job_without_an_end_is_found() {
     let scene = scene();
     scene.insert([job("q", "a")]).await;
-    let expected = [Violation::Unended(id("a"), State::Ready)];
+    let expected = [Violation::Unended(id("a"), JobState::Ready)];
     assert_eq!(
         violations(vec![enqueued("a")], &found(&scene).await),
         expected
@@ -174,7 +174,7 @@ async fn a_second_end_is_found_and_a_repeated_one_is_not() {
 async fn a_requeued_job_may_end_again() {
     let mut scene = scene();
     scene.insert_and_end(job("q", "a"), dead()).await;
-    scene.amend_named(&["a"], Action::Retry).await;
+    scene.amend_named(&["a"], AmendAction::Retry).await;
     let run = scene.claim_one("q").await;
     scene.settle(&run.lease, DONE).await;
     let first_life = [
@@ -302,7 +302,7 @@ async fn failures_losses_and_releases_explain_a_start() {
 #[tokio::test]
 async fn a_wrong_counter_is_found() {
     let mut found = done("a").await;
-    *found.queues[0].counts.of_mut(State::Ready) = 1;
+    *found.queues[0].counts.of_mut(JobState::Ready) = 1;
     let miscounted = |state, counted, rows| Violation::Miscounted {
         queue: crate::given::queue("q"),
         state,
@@ -311,12 +311,12 @@ async fn a_wrong_counter_is_found() {
     };
     assert_eq!(
         violations(good("a"), &found),
-        [miscounted(State::Ready, 1, 0)]
+        [miscounted(JobState::Ready, 1, 0)]
     );
     found.queues.clear();
     assert_eq!(
         violations(good("a"), &found),
-        [miscounted(State::Done, 0, 1)]
+        [miscounted(JobState::Done, 0, 1)]
     );
 }
 
@@ -326,7 +326,7 @@ async fn a_job_still_held_is_found() {
     scene.insert([job("q", "a")]).await;
     scene.claim_one("q").await;
     let expected = [
-        Violation::Unended(id("a"), State::Running),
+        Violation::Unended(id("a"), JobState::Running),
         Violation::StillHeld(id("a")),
     ];
     assert_eq!(

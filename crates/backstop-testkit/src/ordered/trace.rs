@@ -169,7 +169,7 @@ fn name(key: usize) -> StreamKey {
 }
 
 fn record(key: usize, position: i64) -> Record {
-    let payload = Payload::stored(position.to_string().into_bytes());
+    let payload = Payload::from_stored(position.to_string().into_bytes());
     Record {
         key: name(key),
         position,

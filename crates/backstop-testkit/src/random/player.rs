@@ -5,19 +5,20 @@ mod streams;
 use super::{Replies, Sequence};
 use crate::given::{self, START};
 use crate::model::{Operation, Reply};
-use backstop_core::amend::{Action, Filter, Selection};
-use backstop_core::bounds::DEAD_MAX_USUAL;
-use backstop_core::failure::{Cause, ErrorReport, Failure};
+use backstop_core::amend::{AmendAction, Filter, Selection};
+use backstop_core::bounds::DEAD_MAX_DEFAULT;
+use backstop_core::failure::{ErrorReport, FailureCause, FailureRecord};
 use backstop_core::limits::{AMEND_MAX, LEASE_MAX, PROMOTE_MAX, SEIZE_MAX};
-use backstop_core::plan::Want;
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::{
-    Amendment, Beat, Burial, Claim, Gate, Retention, Seize, Settled, Shelf, Swap,
+    AmendJobsRequest, BeatRequest, CellSwap, Claim, NewDeadLetter, PruneRequest, QueueState,
+    Retention, SeizeRequest, SettleOutcome,
 };
-use backstop_core::unique::{States, Unique};
-use backstop_core::verdict::{Keep, Reason, Settlement};
+use backstop_core::unique::{StateSet, UniqueConstraint};
+use backstop_core::verdict::{DoneRetention, EndReason, Settlement};
 use backstop_core::{
-    Bounds, Fingerprint, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Overflow,
-    Priority, QueueName, Span, State, Time, WorkerName,
+    Fingerprint, JobId, JobState, Kind, Lease, LeaseNumber, LeasedRun, NewJob, Outcome, Overflow,
+    Priority, QueueBounds, QueueName, Span, Time, WorkerName,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -41,9 +42,9 @@ pub(super) struct Player {
     dice: StdRng,
     replies: Replies,
     pushed: Vec<NewJob>,
-    runs: Vec<Leased>,
+    runs: Vec<LeasedRun>,
     claims: Vec<Claim>,
-    seizes: Vec<Seize>,
+    seizes: Vec<SeizeRequest>,
     /// The settlement that was accepted last for each job.
     settled: BTreeMap<JobId, Settlement>,
     /// Versions that cells had, or might have had.
@@ -115,7 +116,7 @@ impl Player {
                 .extend(seized.iter().map(|seized| seized.run.clone())),
             (Operation::Settle(settlements), Reply::Settled(answers)) => {
                 for (settlement, answer) in settlements.iter().zip(answers) {
-                    if *answer == Settled::Applied {
+                    if *answer == SettleOutcome::Applied {
                         self.learn_settled(settlement);
                     }
                 }
@@ -130,7 +131,7 @@ impl Player {
         let Settlement { lease, outcome } = settlement;
         self.accepted.insert((lease.clone(), outcome.tag()));
         self.settled.insert(lease.job, settlement.clone());
-        if *outcome == Outcome::Done(Keep::Gone) {
+        if *outcome == Outcome::Done(DoneRetention::Gone) {
             // Of a job that is gone a store may remember the end, or not: nobody asks again.
             self.runs.retain(|run| run.lease.job != lease.job);
             self.settled.remove(&lease.job);
@@ -148,7 +149,7 @@ impl Player {
         }
         let queue = self.queue();
         let name = format!("job-{}", self.pushed.len());
-        let payload = backstop_core::Payload::stored(format!("\"{name}\"").into_bytes());
+        let payload = backstop_core::Payload::from_stored(format!("\"{name}\"").into_bytes());
         let mut job = NewJob::new(JobId::named(&name), queue, self.kind(), payload);
         job.priority = *Priority::ALL
             .choose(&mut self.dice)
@@ -165,24 +166,24 @@ impl Player {
         job
     }
 
-    fn unique(&mut self) -> Unique {
-        let waiting = States::of(&[State::Scheduled, State::Ready]);
+    fn unique(&mut self) -> UniqueConstraint {
+        let waiting = StateSet::of(&[JobState::Scheduled, JobState::Ready]);
         let all_but_dead = [
-            State::Scheduled,
-            State::Ready,
-            State::Running,
-            State::Retrying,
-            State::Done,
+            JobState::Scheduled,
+            JobState::Ready,
+            JobState::Running,
+            JobState::Retrying,
+            JobState::Done,
         ];
         let reaches = [
-            States::LIVE,
-            States::LIVE,
-            States::of(&State::ALL),
+            StateSet::LIVE,
+            StateSet::LIVE,
+            StateSet::of(&JobState::ALL),
             waiting,
-            States::of(&all_but_dead),
+            StateSet::of(&all_but_dead),
         ];
         let text = KEYS.choose(&mut self.dice).expect("there are keys");
-        Unique {
+        UniqueConstraint {
             key: given::key(text),
             period: if self.flip(0.5) {
                 None
@@ -202,8 +203,8 @@ impl Player {
         queues.rotate_left(first);
         queues.truncate(self.dice.random_range(1..=2));
         let wants = queues.into_iter().map(given::queue);
-        let wants: Vec<Want> = wants
-            .map(|queue| Want {
+        let wants: Vec<QueueQuota> = wants
+            .map(|queue| QueueQuota {
                 queue,
                 max: self.dice.random_range(1..=4),
             })
@@ -227,7 +228,7 @@ impl Player {
         for run in self.some_runs(count) {
             let settlement = self.settlement(&run);
             // Twice in one batch, with the same word or another one.
-            if self.flip(0.1) && settlement.outcome != Outcome::Done(Keep::Gone) {
+            if self.flip(0.1) && settlement.outcome != Outcome::Done(DoneRetention::Gone) {
                 let word = if self.flip(0.5) {
                     settlement.outcome.clone()
                 } else {
@@ -245,7 +246,7 @@ impl Player {
         Operation::Settle(settlements)
     }
 
-    fn settlement(&mut self, run: &Leased) -> Settlement {
+    fn settlement(&mut self, run: &LeasedRun) -> Settlement {
         let (lease, outcome) = (run.lease.clone(), self.outcome(run));
         let last = self.settled.get(&lease.job).cloned();
         // A store need only remember the last word on a job: an older one is not said again.
@@ -268,25 +269,31 @@ impl Player {
         }
     }
 
-    fn outcome(&mut self, run: &Leased) -> Outcome {
+    fn outcome(&mut self, run: &LeasedRun) -> Outcome {
         let worker = self.worker();
         let word = if self.flip(0.5) { "failure" } else { "trouble" };
         let error = ErrorReport::message(format!("{word} at {}", self.now));
-        let failure = Failure::new(self.now, run.attempt(), Cause::Failed, &worker, error);
-        let history = run.history.with(failure);
+        let failure = FailureRecord::new(
+            self.now,
+            run.attempt(),
+            FailureCause::Failed,
+            &worker,
+            error,
+        );
+        let history = run.history.with_failure(failure);
         let at = if self.flip(0.5) {
             self.now
         } else {
             self.now.after(self.span(12))
         };
         let death = if self.flip(0.3) {
-            Reason::CrashedWorker
+            EndReason::CrashedWorker
         } else {
-            Reason::AttemptsExhausted
+            EndReason::AttemptsExhausted
         };
         match self.dice.random_range(0..12) {
-            0..3 => Outcome::Done(Keep::Listed),
-            3 => Outcome::Done(Keep::Gone),
+            0..3 => Outcome::Done(DoneRetention::Listed),
+            3 => Outcome::Done(DoneRetention::Gone),
             4..6 => Outcome::Retry {
                 at,
                 history,
@@ -297,7 +304,7 @@ impl Player {
                 history,
             },
             8 => Outcome::Cancelled {
-                reason: Reason::Unwanted,
+                reason: EndReason::Unwanted,
                 history,
             },
             9 => Outcome::Released { at },
@@ -315,7 +322,7 @@ impl Player {
         let count = self.dice.random_range(0..=4);
         let leases = self.some_leases(count);
         let queues = vec![self.queue()];
-        Operation::Beat(Beat {
+        Operation::Beat(BeatRequest {
             worker: self.worker(),
             queues,
             leases,
@@ -340,7 +347,7 @@ impl Player {
         }
         let (number, worker, until) = (self.number(), self.worker(), self.until());
         // Which part of a claim goes first is the store's choice, so that the whole is asked for.
-        let seize = Seize {
+        let seize = SeizeRequest {
             number,
             worker,
             until,
@@ -355,12 +362,12 @@ impl Player {
 
     fn amend(&mut self) -> Operation {
         let action = match self.dice.random_range(0..4) {
-            0 => Action::Retry,
-            1 => Action::Cancel,
-            2 => Action::Delete,
-            _ => Action::Move(self.queue()),
+            0 => AmendAction::Retry,
+            1 => AmendAction::Cancel,
+            2 => AmendAction::Delete,
+            _ => AmendAction::Move(self.queue()),
         };
-        let only = State::ALL
+        let only = JobState::ALL
             .choose(&mut self.dice)
             .copied()
             .filter(|_| self.flip(0.2));
@@ -376,7 +383,7 @@ impl Player {
         } else {
             AMEND_MAX
         };
-        Operation::Amend(Amendment {
+        Operation::Amend(AmendJobsRequest {
             selection,
             action,
             only,
@@ -398,7 +405,7 @@ impl Player {
         Filter {
             queue: Some(self.queue()).filter(|_| self.flip(0.5)),
             kind: Some(self.kind()).filter(|_| self.flip(0.3)),
-            state: State::ALL
+            state: JobState::ALL
                 .choose(&mut self.dice)
                 .copied()
                 .filter(|_| self.flip(0.6)),
@@ -416,13 +423,13 @@ impl Player {
                 .expect("there are ways"),
             Replies::SometimesLost => Overflow::Reject,
         };
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             max_size: Some(self.dice.random_range(1..=8)).filter(|_| self.flip(0.5)),
             overflow,
             dead_max: if self.flip(0.5) {
                 self.dice.random_range(0..=5)
             } else {
-                DEAD_MAX_USUAL
+                DEAD_MAX_DEFAULT
             },
         };
         Operation::SetBounds(self.queue(), bounds)
@@ -433,17 +440,17 @@ impl Player {
         Operation::Bury((0..count).map(|_| self.burial()).collect())
     }
 
-    fn burial(&mut self) -> Burial {
+    fn burial(&mut self) -> NewDeadLetter {
         let job = self.job();
         let finished_at = self.now.before(self.span(20));
-        Burial {
+        NewDeadLetter {
             job,
             attempts: self.dice.random_range(0..=9),
             lost_leases: self.dice.random_range(0..=2),
             requeues: self.dice.random_range(0..=2),
             inserted_at: finished_at.before(self.span(20)),
             finished_at,
-            reason: *Reason::ALL
+            reason: *EndReason::ALL
                 .choose(&mut self.dice)
                 .expect("there are reasons"),
             history: given::history("failure at 7"),
@@ -455,11 +462,11 @@ impl Player {
         Operation::Swap((0..count).map(|_| self.one_swap()).collect())
     }
 
-    fn one_swap(&mut self) -> Swap {
+    fn one_swap(&mut self) -> CellSwap {
         let version = self.dice.random();
         let seen = self.versions.last().copied().filter(|_| self.flip(0.8));
         self.versions.push(version);
-        Swap {
+        CellSwap {
             name: (*CELLS.choose(&mut self.dice).expect("there are cells")).to_owned(),
             seen,
             version,
@@ -469,9 +476,9 @@ impl Player {
 
     fn set_gate(&mut self) -> Operation {
         let gate = if self.flip(0.4) {
-            Gate::Paused
+            QueueState::Paused
         } else {
-            Gate::Open
+            QueueState::Active
         };
         Operation::SetGate(self.queue(), gate)
     }
@@ -479,15 +486,15 @@ impl Player {
     fn prune(&mut self) -> Operation {
         let usual = Some(self.shelf()).filter(|_| self.flip(0.7));
         let own = (self.queue(), self.shelf());
-        Operation::Prune(Retention {
-            usual,
+        Operation::Prune(PruneRequest {
+            default: usual,
             queues: vec![own],
             max: self.dice.random_range(1..=50),
         })
     }
 
-    fn shelf(&mut self) -> Shelf {
-        Shelf {
+    fn shelf(&mut self) -> Retention {
+        Retention {
             done_for: self.span(60),
             done_max: self.dice.random_range(0..=4),
             cancelled_for: self.span(60),
@@ -496,8 +503,8 @@ impl Player {
     }
 
     /// Runs of different jobs, as they were handed out: some of them are over, or were taken away.
-    fn some_runs(&mut self, count: usize) -> Vec<Leased> {
-        let mut runs: Vec<Leased> = self.runs.sample(&mut self.dice, count).cloned().collect();
+    fn some_runs(&mut self, count: usize) -> Vec<LeasedRun> {
+        let mut runs: Vec<LeasedRun> = self.runs.sample(&mut self.dice, count).cloned().collect();
         runs.sort_by_key(|run| run.lease.job);
         runs.dedup_by_key(|run| run.lease.job);
         runs

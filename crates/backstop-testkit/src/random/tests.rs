@@ -1,7 +1,7 @@
 use super::*;
 use crate::flaky::{Fault, Flaky};
 use crate::given::{START, job, queue};
-use backstop_core::port::{Backlog, Gate, Operator};
+use backstop_core::port::{JobStore, OperatorStore, QueueState};
 use backstop_memory::MemoryStore;
 
 fn memory() -> Arc<dyn Store> {
@@ -63,7 +63,7 @@ async fn a_store_that_holds_something_else_is_found() {
         .expect("memory takes it");
     let paused = MemoryStore::new();
     paused
-        .set_gate(queue("a"), Gate::Paused, START)
+        .set_queue_state(queue("a"), QueueState::Paused, START)
         .await
         .expect("memory pauses it");
     for different in [with_a_job, paused] {

@@ -14,7 +14,7 @@ use crate::flaky::Odds;
 use crate::history::{FinalState, Recorder, Violation, check};
 use backstop::testing::VirtualClock;
 use backstop::{Clock, JobId, Priority, Span};
-use backstop_core::port::Operator;
+use backstop_core::port::OperatorStore;
 use backstop_memory::MemoryStore;
 use faults::Faults;
 pub use faults::{FAULTS, Fired};

@@ -5,7 +5,7 @@ use super::faults::Fired;
 use crate::forward::{
     forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
 };
-use backstop_core::port::{Answer, Hints, Store};
+use backstop_core::port::{HintSubscription, Store, StoreResult};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::pin::pin;
@@ -92,10 +92,10 @@ impl Process {
 
     /// One call on its way to the store and back. A process that died meanwhile never hears the
     /// answer.
-    async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
         T: Send,
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         self.pulse.running().await;
         if self
@@ -112,7 +112,7 @@ impl Process {
         answer
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         self.inner.watch()
     }
 }

@@ -5,8 +5,8 @@ use crate::forward::{forward_cells, forward_operator, forward_store, forward_str
 use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
-    Settled, Store,
+    BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, HintSubscription, JobStore,
+    PromoteResult, SeizeRequest, SeizeResult, SettleOutcome, Store, StoreResult,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, NewJob, Time};
@@ -30,15 +30,15 @@ impl Witness {
         }
     }
 
-    async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
+    async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>
     where
         T: Send,
-        F: Future<Output = Answer<T>> + Send,
+        F: Future<Output = StoreResult<T>> + Send,
     {
         call().await
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
+    fn hints(&self) -> Box<dyn HintSubscription> {
         self.inner.watch()
     }
 
@@ -51,12 +51,12 @@ impl Witness {
 }
 
 #[async_trait]
-impl Backlog for Witness {
-    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+impl JobStore for Witness {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         self.inner.enqueue(jobs, now).await
     }
 
-    async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
+    async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult> {
         let granted = self.inner.claim(claim, now).await?;
         for run in &granted.runs {
             self.recorder.granted(&run.lease);
@@ -64,29 +64,33 @@ impl Backlog for Witness {
         Ok(granted)
     }
 
-    async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
+    async fn begin(&self, leases: Vec<Lease>, now: Time) -> StoreResult<Vec<Lease>> {
         self.inner.begin(leases, now).await
     }
 
-    async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Time,
+    ) -> StoreResult<Vec<SettleOutcome>> {
         let answers = self.inner.settle(settlements.clone(), now).await?;
         let applied = settlements
             .iter()
             .zip(&answers)
-            .filter(|(_, answer)| **answer == Settled::Applied);
+            .filter(|(_, answer)| **answer == SettleOutcome::Applied);
         applied.for_each(|(settlement, _)| self.note(settlement));
         Ok(answers)
     }
 
-    async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
+    async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         self.inner.beat(beat, now).await
     }
 
-    async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
+    async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
         self.inner.promote(max, now).await
     }
 
-    async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
+    async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         let seizure = self.inner.seize(seize, now).await?;
         for seized in &seizure.runs {
             self.recorder.granted(&seized.run.lease);

@@ -7,9 +7,10 @@ use crate::history::Ran;
 use crate::history::Recorder;
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span, Timing,
+    Backstop, QueueSettings, RandomSource, RetryPolicy, Run, RunError, RunningWorker,
+    ServicePlacement, Span, WorkerTiming,
 };
-use backstop_core::port::{Shelf, Store};
+use backstop_core::port::{Retention, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
@@ -52,7 +53,11 @@ impl Simulated {
             ground.fired.clone(),
         );
         let clock = Arc::<VirtualClock>::clone(&ground.clock);
-        let backstop = Backstop::on(Arc::new(process), clock, Random::seeded(dice.random()));
+        let backstop = Backstop::on(
+            Arc::new(process),
+            clock,
+            RandomSource::seeded(dice.random()),
+        );
         Self {
             pulse,
             flaky,
@@ -82,22 +87,22 @@ impl Drop for Simulated {
 /// A worker process.
 pub(super) struct Worker {
     pub(super) process: Simulated,
-    pub(super) running: Running,
+    pub(super) running: RunningWorker,
 }
 
 impl Worker {
     pub(super) fn start(ground: &Ground, faults: Faults, name: &str, dice: &mut StdRng) -> Self {
         let process = Simulated::start(ground, &faults, dice);
-        let timing = Timing {
+        let timing = WorkerTiming {
             poll: Span::millis(500),
             grace: Span::secs(5),
-            ..Timing::default()
+            ..WorkerTiming::default()
         };
         let mut builder = process
             .backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .timing(timing);
         for queue in QUEUES {
             let hand = Hand {
@@ -128,10 +133,10 @@ fn settings(dice: &mut StdRng) -> QueueSettings {
         timeout: Some(Span::secs(20)),
         lease: Span::secs(5),
         // Everything stays to be checked.
-        shelf: Shelf {
+        retention: Retention {
             done_for: Span::days(1_000),
             done_max: u64::MAX,
-            ..Shelf::default()
+            ..Retention::default()
         },
         ..QueueSettings::default()
     }
@@ -148,7 +153,7 @@ struct Hand {
 }
 
 impl Hand {
-    async fn handle(self, run: Run) -> Result<(), Fail> {
+    async fn handle(self, run: Run) -> Result<(), RunError> {
         let mut dice =
             StdRng::seed_from_u64(self.seed ^ run.lease().number.as_i64().unsigned_abs());
         self.pulse.running().await;
@@ -172,7 +177,7 @@ impl Hand {
             .ended(&run, if failed { Ran::Failed } else { Ran::Done });
         if failed {
             self.ground.fired.note("handler failed");
-            return Err(Fail::retry("simulated failure"));
+            return Err(RunError::retry("simulated failure"));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! a job that ends twice in what is left, or one that is left neither here nor there.
 
 use crate::stream::{Outcome, Stream};
-use backstop::State;
+use backstop::JobState;
 use backstop_testkit::history::Violation;
 use backstop_testkit::servers::{Cluster, Redis, Sentinel};
 
@@ -33,7 +33,7 @@ fn assert_nothing_dangles(outcome: &Outcome) -> usize {
         .state
         .jobs
         .iter()
-        .filter(|job| job.state == State::Done)
+        .filter(|job| job.state == JobState::Done)
         .count() as u64;
     assert_eq!(
         done,

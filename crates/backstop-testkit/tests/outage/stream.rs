@@ -1,9 +1,9 @@
 //! Producers that push all the time, a worker that works all the time, and what they saw.
 
-use backstop::core::port::{QueueStatus, Shelf, WorkerStatus};
+use backstop::core::port::{QueueStatus, Retention, WorkerStatus};
 use backstop::{
-    Backstop, Draft, Fail, JobId, Progress, QueueSettings, RetryPolicy, Run, Running, Span, State,
-    Timing,
+    Backstop, JobDraft, JobId, JobState, QueueSettings, RetryPolicy, Run, RunError, RunningWorker,
+    Span, WorkerProgress, WorkerTiming,
 };
 use backstop_testkit::history::{Event, FinalState, Ran, Recorder, Violation, check};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A running stream.
 pub(crate) struct Stream {
     backstop: Backstop,
-    workers: Vec<Running>,
+    workers: Vec<RunningWorker>,
     flows: Vec<Flow>,
     producers: JoinSet<()>,
     enough: Arc<AtomicBool>,
@@ -171,14 +171,14 @@ impl Stream {
             .store()
             .workers(within, self.backstop.now())
             .await;
-        let is_among = |worker: &Running, beating: &[WorkerStatus]| {
+        let is_among = |worker: &RunningWorker, beating: &[WorkerStatus]| {
             beating.iter().any(|seen| seen.name == *worker.name())
         };
         workers.is_ok_and(|beating| self.workers.iter().all(|worker| is_among(worker, &beating)))
     }
 
-    fn progress(&self) -> Vec<Progress> {
-        self.workers.iter().map(Running::progress).collect()
+    fn progress(&self) -> Vec<WorkerProgress> {
+        self.workers.iter().map(RunningWorker::progress).collect()
     }
 
     /// Handlers of a queue's jobs that came back so far.
@@ -264,7 +264,7 @@ impl Outcome {
             .state
             .jobs
             .iter()
-            .filter(|job| job.state == State::Done)
+            .filter(|job| job.state == JobState::Done)
             .count() as u64;
         assert_eq!(
             done,
@@ -284,23 +284,23 @@ impl Outcome {
     }
 }
 
-fn start_worker(backstop: &Backstop, flows: &[Flow], recorder: &Recorder) -> Running {
+fn start_worker(backstop: &Backstop, flows: &[Flow], recorder: &Recorder) -> RunningWorker {
     let settings = QueueSettings {
         concurrency: 8,
         retry: RetryPolicy::from_json(br#"{"kind":"constant","every":"10ms","max_attempts":20}"#)
             .expect("a policy"),
         lease: LEASE,
         // Everything stays to be checked.
-        shelf: Shelf {
+        retention: Retention {
             done_max: u64::MAX,
-            ..Shelf::default()
+            ..Retention::default()
         },
         ..QueueSettings::default()
     };
-    let timing = Timing {
-        sweep: Span::millis(300),
+    let timing = WorkerTiming {
+        maintenance_interval: Span::millis(300),
         poll: Span::millis(200),
-        ..Timing::default()
+        ..WorkerTiming::default()
     };
     let mut worker = backstop.worker().timing(timing);
     for Flow { queue, ended } in flows.iter().cloned() {
@@ -313,7 +313,7 @@ fn start_worker(backstop: &Backstop, flows: &[Flow], recorder: &Recorder) -> Run
     worker.start().expect("the worker starts")
 }
 
-async fn handle(run: Run, recorder: Recorder, ended: Arc<AtomicUsize>) -> Result<(), Fail> {
+async fn handle(run: Run, recorder: Recorder, ended: Arc<AtomicUsize>) -> Result<(), RunError> {
     recorder.started(&run, "the worker");
     tokio::time::sleep(Duration::from_millis(u64::from(
         run.id().as_bytes()[15] % 16,
@@ -345,7 +345,7 @@ async fn produce(
 }
 
 /// Whether the push was acknowledged.
-async fn push(draft: Draft, recorder: &Recorder) -> bool {
+async fn push(draft: JobDraft, recorder: &Recorder) -> bool {
     let job = draft.clone().build().await.expect("a sound draft").id;
     let pushed = draft.push().await;
     recorder.pushed(job, pushed.as_ref().ok().map(|pushed| pushed.result));

@@ -1,6 +1,6 @@
 //! Processes that serve one stream, each with its share of a trace, and are killed while they do.
 
-use backstop::streams::{Count, StreamStatus, WhichKeys};
+use backstop::streams::{KeyFilter, StreamCounter, StreamStatus};
 use backstop::{Backstop, Span};
 use backstop_testkit::ordered::{EventLog, Line, Seen, Trace, check};
 use rand::RngExt;
@@ -247,7 +247,7 @@ impl Crew {
         let (mut after, mut through) = (None, 0);
         loop {
             let keys = stream
-                .keys(after, WhichKeys::All, 1_000)
+                .keys(after, KeyFilter::All, 1_000)
                 .await
                 .expect("the store answers");
             through += keys
@@ -289,15 +289,15 @@ impl Crew {
             .map(|wave| self.trace.calls(wave))
             .sum();
         let of = [
-            Count::Late,
-            Count::CircuitBreaker,
-            Count::StoreFailures,
-            Count::Dead,
-            Count::Failures,
+            StreamCounter::Late,
+            StreamCounter::CircuitBreaker,
+            StreamCounter::StoreFailures,
+            StreamCounter::Dead,
+            StreamCounter::Failures,
         ];
         assert_eq!(of.map(|count| counts[count]), [0; 5], "{counts:?}");
         assert_eq!(
-            counts[Count::Handled] + counts[Count::Misses],
+            counts[StreamCounter::Handled] + counts[StreamCounter::Misses],
             calls as u64,
             "each was accepted once"
         );
@@ -309,9 +309,9 @@ impl Crew {
             checked.repeats,
             checked.unkilled,
             checked.lost,
-            counts[Count::Handled],
-            counts[Count::Misses],
-            counts[Count::Duplicates]
+            counts[StreamCounter::Handled],
+            counts[StreamCounter::Misses],
+            counts[StreamCounter::Duplicates]
         );
         checked.cut > 0 && checked.repeats > 0
     }

@@ -1,8 +1,8 @@
 //! Worker processes on one store, each with a history of its own.
 
 use backstop::core::Payload;
-use backstop::core::port::{Enqueued, Totals};
-use backstop::{Backstop, JobId, Kind, NewJob, QueueName, State};
+use backstop::core::port::{EnqueueOutcome, QueueTotals};
+use backstop::{Backstop, JobId, JobState, Kind, NewJob, QueueName};
 use backstop_testkit::history::{Event, FinalState, Heard, History, HistoryLog, check};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -37,7 +37,11 @@ impl Fleet {
         let jobs = jobs(count);
         let pushed = jobs.iter().map(|job| job.id).collect();
         let answers = backstop.push_jobs(jobs).await.expect("pushed");
-        assert!(answers.iter().all(|answer| *answer == Enqueued::Inserted));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == EnqueueOutcome::Inserted)
+        );
         let logs = tempfile::tempdir().expect("a folder");
         Self {
             backstop,
@@ -163,9 +167,13 @@ impl Fleet {
         let violations = check(&history, &state);
         assert!(violations.is_empty(), "{violations:#?}");
         let count = |wanted| state.jobs.iter().filter(|job| job.state == wanted).count() as u64;
-        let Totals { done, dead, .. } = state.queues[0].totals;
-        assert_eq!(done, count(State::Done), "every success was accepted once");
-        assert_eq!(dead, count(State::Dead));
+        let QueueTotals { done, dead, .. } = state.queues[0].totals;
+        assert_eq!(
+            done,
+            count(JobState::Done),
+            "every success was accepted once"
+        );
+        assert_eq!(dead, count(JobState::Dead));
         assert_eq!(done + dead, self.pushed.len() as u64);
         state
     }

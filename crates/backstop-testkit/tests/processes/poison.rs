@@ -2,8 +2,8 @@
 //! others are done.
 
 use crate::fleet::Fleet;
-use backstop::State;
-use backstop::core::verdict::Reason;
+use backstop::JobState;
+use backstop::core::verdict::EndReason;
 use backstop_testkit::servers;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ async fn a_poison_job_alone_is_given_up(store: &str) {
     let killer = killers[0];
     assert_eq!(
         (killer.state, killer.reason),
-        (State::Dead, Some(Reason::CrashedWorker))
+        (JobState::Dead, Some(EndReason::CrashedWorker))
     );
     assert_eq!(
         (killer.lost_leases, killer.attempt, deaths),
@@ -84,7 +84,7 @@ async fn a_poison_job_alone_is_given_up(store: &str) {
         .collect();
     assert_eq!(took_along.len(), 3, "{took_along:?}");
     for job in &innocents {
-        assert_eq!(job.state, State::Done, "{}", job.id);
+        assert_eq!(job.state, JobState::Done, "{}", job.id);
         assert!(
             job.lost_leases <= 1,
             "{} lost {} leases",

@@ -2,10 +2,13 @@ use super::*;
 
 fn check(address: &str, shown: &str) {
     assert_eq!(redacted(address), shown);
-    assert_eq!(Address::new(address).to_string(), shown);
-    assert_eq!(Address::new(address).hides_something(), address != shown);
+    assert_eq!(StoreAddress::new(address).to_string(), shown);
     assert_eq!(
-        format!("{:?}", Address::new(address)),
+        StoreAddress::new(address).hides_something(),
+        address != shown
+    );
+    assert_eq!(
+        format!("{:?}", StoreAddress::new(address)),
         format!("Address({shown})")
     );
 }
@@ -100,14 +103,14 @@ fn an_address_names_a_kind_of_store() {
         ("mongodb://h", None),
     ];
     for (address, kind) in cases {
-        assert_eq!(Address::new(address).kind(), kind, "{address}");
+        assert_eq!(StoreAddress::new(address).kind(), kind, "{address}");
     }
 }
 
 #[test]
 fn a_path_may_be_relative_or_absolute() {
     let file = |address: &str| {
-        Address::new(address)
+        StoreAddress::new(address)
             .sqlite_file()
             .and_then(Path::to_str)
             .map(str::to_owned)
@@ -122,7 +125,7 @@ fn a_path_may_be_relative_or_absolute() {
 #[test]
 fn a_parameter_is_set_once() {
     let set = |address: &str| {
-        Address::new(address)
+        StoreAddress::new(address)
             .with_parameter("schema", "b")
             .as_written()
             .to_owned()

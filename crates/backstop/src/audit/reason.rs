@@ -8,23 +8,23 @@ use std::str::FromStr;
 /// Space around it counts for nothing.
 ///
 /// ```
-/// use backstop::audit::Reason;
+/// use backstop::audit::AuditReason;
 ///
-/// let reason: Reason = " ticket 4711 ".parse().unwrap();
+/// let reason: AuditReason = " ticket 4711 ".parse().unwrap();
 /// assert_eq!(reason.as_str(), "ticket 4711");
-/// assert!("two\nlines".parse::<Reason>().is_err());
+/// assert!("two\nlines".parse::<AuditReason>().is_err());
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reason(String);
+pub struct AuditReason(String);
 
-impl Reason {
+impl AuditReason {
     /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for AuditReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Reason {
 /// Text that is no reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadReason {
+pub enum InvalidAuditReason {
     /// It says nothing.
     #[error("an empty reason says nothing; write why, or leave it out")]
     Empty,
@@ -47,20 +47,20 @@ pub enum BadReason {
     Control,
 }
 
-impl FromStr for Reason {
-    type Err = BadReason;
+impl FromStr for AuditReason {
+    type Err = InvalidAuditReason;
 
-    fn from_str(text: &str) -> Result<Self, BadReason> {
+    fn from_str(text: &str) -> Result<Self, InvalidAuditReason> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(BadReason::Empty);
+            return Err(InvalidAuditReason::Empty);
         }
         let chars = text.chars().count();
         if chars > REASON_CHARS_MAX {
-            return Err(BadReason::TooLong(chars));
+            return Err(InvalidAuditReason::TooLong(chars));
         }
         if text.chars().any(hides) {
-            return Err(BadReason::Control);
+            return Err(InvalidAuditReason::Control);
         }
         Ok(Self(text.to_owned()))
     }
@@ -78,10 +78,10 @@ fn hides(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: Result<&str, BadReason>) {
-        let read = text.parse::<Reason>();
+    fn check(text: &str, expected: Result<&str, InvalidAuditReason>) {
+        let read = text.parse::<AuditReason>();
         assert_eq!(
-            read.as_ref().map(Reason::as_str),
+            read.as_ref().map(AuditReason::as_str),
             expected.as_ref().copied(),
             "{text:?}"
         );
@@ -91,15 +91,18 @@ mod tests {
     fn a_reason_is_one_short_line() {
         check("  the service is back ", Ok("the service is back"));
         check("größer, schöner 🎉", Ok("größer, schöner 🎉"));
-        check("", Err(BadReason::Empty));
-        check(" \t\n ", Err(BadReason::Empty));
-        check("two\nlines", Err(BadReason::Control));
-        check("a\u{1b}[31mred", Err(BadReason::Control));
-        check("nul\0", Err(BadReason::Control));
-        check("del\u{7f}ete", Err(BadReason::Control));
-        check("two\u{2028}lines", Err(BadReason::Control));
-        check("turned \u{202e}round", Err(BadReason::Control));
-        check("turned \u{2067}round\u{2069}", Err(BadReason::Control));
+        check("", Err(InvalidAuditReason::Empty));
+        check(" \t\n ", Err(InvalidAuditReason::Empty));
+        check("two\nlines", Err(InvalidAuditReason::Control));
+        check("a\u{1b}[31mred", Err(InvalidAuditReason::Control));
+        check("nul\0", Err(InvalidAuditReason::Control));
+        check("del\u{7f}ete", Err(InvalidAuditReason::Control));
+        check("two\u{2028}lines", Err(InvalidAuditReason::Control));
+        check("turned \u{202e}round", Err(InvalidAuditReason::Control));
+        check(
+            "turned \u{2067}round\u{2069}",
+            Err(InvalidAuditReason::Control),
+        );
     }
 
     #[test]
@@ -109,7 +112,7 @@ mod tests {
         check(&format!("  {longest}  "), Ok(&longest));
         check(
             &format!("{longest}ü"),
-            Err(BadReason::TooLong(REASON_CHARS_MAX + 1)),
+            Err(InvalidAuditReason::TooLong(REASON_CHARS_MAX + 1)),
         );
     }
 }

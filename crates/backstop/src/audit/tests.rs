@@ -1,14 +1,14 @@
 use super::*;
-use crate::testing::{Test, start};
+use crate::testing::{TestBackstop, start};
 use backstop_core::QueueName;
-use backstop_core::port::{Gate, Swap};
+use backstop_core::port::{CellSwap, QueueState};
 use backstop_core::redact::{REDACTED, Redaction};
 
-fn reason(text: &str) -> Reason {
+fn reason(text: &str) -> AuditReason {
     text.parse().unwrap()
 }
 
-async fn newest(test: &Test) -> AuditEntry {
+async fn newest(test: &TestBackstop) -> AuditEntry {
     test.backstop
         .audit("")
         .entries(1)
@@ -40,7 +40,7 @@ async fn a_reason_stands_in_every_entry_from_there_on_and_in_no_other() {
         test.clock.advance(backstop_core::Span::secs(1));
         test.backstop
             .store()
-            .set_gate(queue.clone(), Gate::Open, test.backstop.now())
+            .set_queue_state(queue.clone(), QueueState::Active, test.backstop.now())
             .await
             .unwrap();
         changes.pause(&queue).await.unwrap();
@@ -53,7 +53,7 @@ async fn whoever_is_named_after_the_reason_has_it_still() {
     let test = start();
     let fixed = test.backstop.audit("").because(reason("fixed")).by("ada");
     let change = async { Ok::<_, StoreError>((1, ())) };
-    fixed.around("clear", Value::Null, change).await.unwrap();
+    fixed.record("clear", Value::Null, change).await.unwrap();
     let entry = newest(&test).await;
     assert_eq!(
         (entry.who.as_str(), entry.reason.as_deref()),
@@ -68,16 +68,16 @@ async fn secrets_of_a_reason_are_neither_kept_nor_shown() {
         .backstop
         .audit("ada")
         .because(reason("rotated, password=hunter2"));
-    let noted = audit.note("queue pause", Value::Null).await.unwrap();
-    audit.note_end(noted, 1, None).await;
-    let part = audit.journal().part::<AuditEntry>(None, 10).await.unwrap();
+    let noted = audit.open_entry("queue pause", Value::Null).await.unwrap();
+    audit.record_end(noted, 1, None).await;
+    let part = audit.journal().page::<AuditEntry>(None, 10).await.unwrap();
     let hidden = format!("rotated, password={REDACTED}");
     assert_eq!(part.entries[0].1.reason.as_deref(), Some(hidden.as_str()));
 
     // What is known to be secret only later is not shown from then on.
     let audit = test.backstop.audit("ada").because(reason("pin=1234"));
     test.clock.advance(backstop_core::Span::secs(1));
-    audit.note("queue pause", Value::Null).await.unwrap();
+    audit.open_entry("queue pause", Value::Null).await.unwrap();
     let backstop = test.backstop.clone().redacting(Redaction::of(["pin"]));
     let page = backstop.audit("").page(None, 1, |_| true).await.unwrap();
     assert_eq!(page.entries[0].reason.as_deref(), Some("pin=[redacted]"));
@@ -90,7 +90,7 @@ async fn entries_without_a_reason_read_and_are_written_as_before() {
     let old =
         br#"{"at":"2025-12-31T23:00:00Z","who":"ada","what":"requeue","selection":{"all":true},"count":3}"#;
     let name = format!("{PREFIX}-0000000000000000001-0000000000000001");
-    let swap = Swap {
+    let swap = CellSwap {
         name,
         seen: None,
         version: 1,
@@ -114,21 +114,21 @@ async fn a_flood_of_entries_by_one_caller_leaves_those_of_others() {
         let entry =
             json!({ "at": at, "who": who, "what": "queue pause", "selection": null, "count": 1 });
         let name = format!("{PREFIX}-{:019}-{number:016x}", i64::MAX - at.as_micros());
-        Swap {
+        CellSwap {
             name,
             seen: None,
             version: 1,
             value: Some(serde_json::to_vec(&entry).unwrap()),
         }
     };
-    let swaps: Vec<Swap> = std::iter::once(write("ada", 0))
+    let swaps: Vec<CellSwap> = std::iter::once(write("ada", 0))
         .chain((1..=AUDIT_RECENT_MAX + 500).map(|number| write("flood", number)))
         .collect();
     for part in swaps.chunks(CELLS_MAX) {
         test.backstop.store().swap(part.to_vec()).await.unwrap();
     }
     for _ in 0..2 {
-        share::trim(&test.backstop, now).await.unwrap();
+        trim::trim(&test.backstop, now).await.unwrap();
     }
     let audit = test.backstop.audit("");
     let entries = audit

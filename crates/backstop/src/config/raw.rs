@@ -1,25 +1,25 @@
 //! The file as people write it: every key known, every other one refused with line and column.
 
-use super::place::position_of;
+use super::error_location::position_of;
 use super::schedule::RawSchedule;
 use super::server::RawServer;
 use super::stream::RawStream;
 use super::sweep::RawSweep;
 use super::table::RawTable;
 use super::telemetry::RawTelemetry;
-use super::{BadConfig, HandlerConfig, QueueConfig, Written};
+use super::{ConfigFile, HandlerConfig, InvalidConfig, QueueConfig};
 use crate::address::without_addresses;
 use crate::exec::Exec;
 #[cfg(feature = "http")]
-use crate::http::{Http, LinkLocal, Network};
+use crate::http::{Http, IpNetwork, LinkLocalPolicy};
 use crate::open::Durability;
 use crate::worker::QueueSettings;
-use backstop_core::bounds::DEAD_MAX_USUAL;
+use backstop_core::bounds::DEAD_MAX_DEFAULT;
 use backstop_core::breaker::BreakerSettings;
 use backstop_core::gate::GateSettings;
-use backstop_core::port::Shelf;
+use backstop_core::port::Retention;
 use backstop_core::rate::RateLimit;
-use backstop_core::{Bounds, Overflow, RetryPolicy, Span};
+use backstop_core::{Overflow, QueueBounds, RetryPolicy, Span};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -89,11 +89,9 @@ struct RawDead {
 }
 
 /// The file's text, key by key. What is wrong may quote the store's password.
-pub(super) fn read(written: Written<'_>) -> Result<RawConfig, BadConfig> {
-    toml::from_str(written.text).map_err(|error| {
-        let place = error
-            .span()
-            .map(|span| position_of(written.text, span.start));
+pub(super) fn read(file: ConfigFile<'_>) -> Result<RawConfig, InvalidConfig> {
+    toml::from_str(file.text).map_err(|error| {
+        let place = error.span().map(|span| position_of(file.text, span.start));
         let place = place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
         let problem = error
             .message()
@@ -101,20 +99,20 @@ pub(super) fn read(written: Written<'_>) -> Result<RawConfig, BadConfig> {
             .map(str::trim)
             .collect::<Vec<_>>()
             .join(", ");
-        BadConfig::File {
-            path: format!("{}{place}", written.path),
+        InvalidConfig::File {
+            path: format!("{}{place}", file.path),
             problem: without_addresses(&problem),
         }
     })
 }
 
 /// The names of secret fields of a file that cannot be used as a whole.
-pub(super) fn read_redact(written: Written<'_>) -> RawConfig {
+pub(super) fn read_redact(file: ConfigFile<'_>) -> RawConfig {
     #[derive(Deserialize)]
     struct RedactOnly {
         redact: Option<Vec<String>>,
     }
-    let redact = toml::from_str::<RedactOnly>(written.text)
+    let redact = toml::from_str::<RedactOnly>(file.text)
         .ok()
         .and_then(|read| read.redact);
     RawConfig {
@@ -125,7 +123,7 @@ pub(super) fn read_redact(written: Written<'_>) -> RawConfig {
 
 impl RawQueue {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self) -> Result<QueueConfig, String> {
+    pub(super) fn build(self) -> Result<QueueConfig, String> {
         let usual = QueueSettings::default();
         let handler_timeout = self.handler.as_ref().and_then(|handler| handler.timeout);
         if self.timeout.is_some() && handler_timeout.is_some() {
@@ -134,14 +132,14 @@ impl RawQueue {
                     .to_owned(),
             );
         }
-        let shelf = Shelf {
-            done_for: self.keep_done.unwrap_or(usual.shelf.done_for),
-            done_max: self.keep_done_max.unwrap_or(usual.shelf.done_max),
-            cancelled_for: self.keep_cancelled.unwrap_or(usual.shelf.cancelled_for),
-            dead_for: self.dead.keep.unwrap_or(usual.shelf.dead_for),
+        let shelf = Retention {
+            done_for: self.keep_done.unwrap_or(usual.retention.done_for),
+            done_max: self.keep_done_max.unwrap_or(usual.retention.done_max),
+            cancelled_for: self.keep_cancelled.unwrap_or(usual.retention.cancelled_for),
+            dead_for: self.dead.keep.unwrap_or(usual.retention.dead_for),
         };
         let timeout = self.timeout.or(handler_timeout).or(usual.timeout);
-        let handler = self.handler.map(RawHandler::checked).transpose()?;
+        let handler = self.handler.map(RawHandler::build).transpose()?;
         if self.overflow.is_some() && self.max_size.is_none() {
             return Err(
                 "`overflow` says what gives way in a full queue, and this one has no `max_size`"
@@ -149,10 +147,10 @@ impl RawQueue {
             );
         }
         let is_bounded = self.max_size.is_some() || self.dead.max.is_some();
-        let bounds = is_bounded.then(|| Bounds {
+        let bounds = is_bounded.then(|| QueueBounds {
             max_size: self.max_size,
             overflow: self.overflow.unwrap_or_default(),
-            dead_max: self.dead.max.unwrap_or(DEAD_MAX_USUAL),
+            dead_max: self.dead.max.unwrap_or(DEAD_MAX_DEFAULT),
         });
         Ok(QueueConfig {
             handler: handler.map(|handler| handler.within(timeout)),
@@ -162,7 +160,7 @@ impl RawQueue {
                 retry: self.retry.unwrap_or(usual.retry),
                 timeout,
                 lease: self.lease.unwrap_or(usual.lease),
-                shelf,
+                retention: shelf,
                 bounds,
                 breaker: self.breaker,
                 gate: self.dead.gate.unwrap_or_default(),
@@ -177,7 +175,7 @@ impl RawHandler {
         self.timeout
     }
 
-    pub(super) fn checked(mut self) -> Result<HandlerConfig, String> {
+    pub(super) fn build(mut self) -> Result<HandlerConfig, String> {
         match (self.exec.take(), self.http.take()) {
             (Some(_), Some(_)) => {
                 Err("`exec` and `http` stand both in the handler; keep one of them".to_owned())
@@ -212,9 +210,9 @@ impl RawHandler {
 #[cfg(feature = "http")]
 fn service(handler: RawHandler, address: &str) -> Result<HandlerConfig, String> {
     let link_local = if handler.allow_link_local == Some(true) {
-        LinkLocal::Allowed
+        LinkLocalPolicy::Allowed
     } else {
-        LinkLocal::Refused
+        LinkLocalPolicy::Refused
     };
     let mut http = Http::new(address)
         .map_err(|problem| problem.to_string())?
@@ -235,7 +233,7 @@ fn service(_: RawHandler, _: &str) -> Result<HandlerConfig, String> {
 }
 
 #[cfg(feature = "http")]
-fn networks(allow: &[String]) -> Result<Vec<Network>, String> {
+fn networks(allow: &[String]) -> Result<Vec<IpNetwork>, String> {
     if allow.is_empty() {
         return Err(
             "`allow` names no network, so nothing could be called; name one, or leave it out"

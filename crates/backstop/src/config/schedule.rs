@@ -1,6 +1,6 @@
 //! What is said about one schedule.
 
-use backstop_core::schedule::{Cron, Missed, Zone};
+use backstop_core::schedule::{Cron, MissedSettings, Zone};
 use backstop_core::{Kind, QueueName, Schedule, ScheduleName, Time};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -17,12 +17,12 @@ pub(super) struct RawSchedule {
     #[serde(default)]
     payload: toml::Table,
     #[serde(default)]
-    missed: Missed,
+    missed: MissedSettings,
 }
 
 impl RawSchedule {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self, name: ScheduleName) -> Result<Schedule, String> {
+    pub(super) fn build(self, name: ScheduleName) -> Result<Schedule, String> {
         let cron = Cron::new(&self.cron).map_err(|error| format!("`cron`: {error}"))?;
         let queue = QueueName::new(&self.queue).map_err(|error| format!("`queue`: {error}"))?;
         let usual = Schedule::new(name, cron, queue);

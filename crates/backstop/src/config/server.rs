@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Where the server listens when nobody says where.
-pub const USUAL_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7007);
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7007);
 /// Connections it may be told to hold at once.
 pub const CONNECTIONS_MAX: usize = 100_000;
 /// The longest session it may be told to grant.
@@ -16,7 +16,7 @@ pub const TIMEOUT_MAX: Span = Span::minutes(10);
 /// Characters of the path in front of every address.
 const BASE_CHARS_MAX: usize = 128;
 /// What the server answers at the root, whatever path it stands under.
-const OF_MACHINES: [&str; 4] = ["healthz", "readyz", "metrics", "openapi.json"];
+const RESERVED_PATHS: [&str; 4] = ["healthz", "readyz", "metrics", "openapi.json"];
 /// Addresses people may reach it under.
 const ORIGINS_MAX: usize = 32;
 
@@ -28,7 +28,7 @@ pub struct ServerConfig {
     /// The path in front of every address, such as `/backstop`; empty at the root.
     pub base: String,
     /// How it speaks.
-    pub transport: Transport,
+    pub transport: ServerTransport,
     /// Where browsers find it behind a proxy, such as `https://jobs.example.org`.
     pub origins: Vec<String>,
     /// How long a login to the dashboard lasts.
@@ -41,7 +41,7 @@ pub struct ServerConfig {
 
 /// How the server speaks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Transport {
+pub enum ServerTransport {
     /// Without encryption: on loopback only.
     #[default]
     Plain,
@@ -70,22 +70,25 @@ impl ServerConfig {
     /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a
     /// proxy.
     pub fn needs_tokens(&self) -> bool {
-        !self.is_loopback() || !self.origins.is_empty() || self.transport == Transport::BehindProxy
+        !self.is_loopback()
+            || !self.origins.is_empty()
+            || self.transport == ServerTransport::BehindProxy
     }
 
     /// Whether whoever comes comes through a proxy: by `plain_http`, or since it listens to this
     /// machine alone and is found elsewhere.
     pub fn is_behind_proxy(&self) -> bool {
-        self.transport == Transport::BehindProxy || self.is_loopback() && !self.origins.is_empty()
+        self.transport == ServerTransport::BehindProxy
+            || self.is_loopback() && !self.origins.is_empty()
     }
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            listen: USUAL_LISTEN,
+            listen: DEFAULT_LISTEN,
             base: String::new(),
-            transport: Transport::default(),
+            transport: ServerTransport::default(),
             origins: Vec::new(),
             session: Span::hours(12),
             timeout: Span::secs(30),
@@ -109,7 +112,7 @@ pub(super) struct RawServer {
 
 impl RawServer {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self) -> Result<ServerConfig, String> {
+    pub(super) fn build(self) -> Result<ServerConfig, String> {
         let usual = ServerConfig::default();
         let transport = match (self.tls, self.plain_http) {
             (Some(_), Some(true)) => {
@@ -118,9 +121,9 @@ impl RawServer {
                         .to_owned(),
                 );
             }
-            (Some(files), _) => Transport::Tls(files),
-            (None, Some(true)) => Transport::BehindProxy,
-            (None, _) => Transport::Plain,
+            (Some(files), _) => ServerTransport::Tls(files),
+            (None, Some(true)) => ServerTransport::BehindProxy,
+            (None, _) => ServerTransport::Plain,
         };
         Ok(ServerConfig {
             listen: self
@@ -135,12 +138,12 @@ impl RawServer {
                 .map_err(|problem| format!("`base`: {problem}"))?,
             transport,
             origins: origins(self.origins.unwrap_or_default())?,
-            session: within(
+            session: check_at_most(
                 "session",
                 self.session.unwrap_or(usual.session),
                 SESSION_MAX,
             )?,
-            timeout: within(
+            timeout: check_at_most(
                 "timeout",
                 self.timeout.unwrap_or(usual.timeout),
                 TIMEOUT_MAX,
@@ -170,7 +173,7 @@ pub(super) fn base(text: &str) -> Result<String, String> {
         |part: &str| !part.is_empty() && part.chars().all(is_plain) && !matches!(part, "." | "..");
     match path.strip_prefix('/') {
         _ if path.is_empty() => Ok(String::new()),
-        Some(name) if OF_MACHINES.contains(&name) => Err(format!(
+        Some(name) if RESERVED_PATHS.contains(&name) => Err(format!(
             "{text:?} is where machines look for something else; write one such as \"/backstop\""
         )),
         Some(parts) if path.len() <= BASE_CHARS_MAX && parts.split('/').all(is_part) => {
@@ -210,7 +213,7 @@ fn origin(text: &str) -> Result<String, String> {
     Ok(small.to_owned())
 }
 
-fn within(name: &str, span: Span, most: Span) -> Result<Span, String> {
+fn check_at_most(name: &str, span: Span, most: Span) -> Result<Span, String> {
     if span < Span::secs(1) || span > most {
         return Err(format!("`{name}` must be from 1s to {most}; it is {span}"));
     }
@@ -229,7 +232,7 @@ fn connections(number: usize) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, Written, resolve};
+    use crate::config::{ConfigFile, ConfigOverrides, resolve};
 
     const ENTRY: &str = r#"
 [server]
@@ -243,11 +246,15 @@ connections_max = 10
 "#;
 
     fn read(text: &str) -> Result<ServerConfig, String> {
-        let written = Written {
+        let written = ConfigFile {
             path: "backstop.toml",
             text,
         };
-        let config = resolve(Some(written), Overrides::default(), Overrides::default());
+        let config = resolve(
+            Some(written),
+            ConfigOverrides::default(),
+            ConfigOverrides::default(),
+        );
         config
             .map(|config| config.server)
             .map_err(|error| error.to_string())
@@ -263,7 +270,7 @@ connections_max = 10
         let expected = ServerConfig {
             listen: "0.0.0.0:7007".parse().unwrap(),
             base: "/jobs".to_owned(),
-            transport: Transport::Tls(files),
+            transport: ServerTransport::Tls(files),
             origins: vec![
                 "https://jobs.example.org".to_owned(),
                 "http://10.0.0.7:8080".to_owned(),

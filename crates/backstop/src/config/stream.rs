@@ -2,7 +2,10 @@
 
 use super::HandlerConfig;
 use super::raw::RawHandler;
-use crate::streams::{Drain, Fields, Late, OnDead, Rollout, Rules, StepField, StreamSettings};
+use crate::streams::{
+    DeadRecordPolicy, DrainMode, LatePolicy, RecordFields, Rollout, StepField, StreamRules,
+    StreamSettings,
+};
 use backstop_core::retry::deserialize_for_stream;
 use backstop_core::{RetryPolicy, Span};
 use serde::Deserialize;
@@ -14,7 +17,7 @@ pub struct StreamConfig {
     /// What handles it, if anything here does.
     pub handler: Option<HandlerConfig>,
     /// Where in a record its parts are, if that is said.
-    pub fields: Option<Fields>,
+    pub fields: Option<RecordFields>,
     /// How far apart positions are, if that is said.
     pub step: Option<StepField>,
     /// How it is served.
@@ -50,9 +53,9 @@ pub(super) struct RawStream {
     max_held: Option<u32>,
     max_misses: Option<u32>,
     hold_for: Option<Span>,
-    drain: Option<Drain>,
-    late: Option<Late>,
-    on_dead: Option<OnDead>,
+    drain: Option<DrainMode>,
+    late: Option<LatePolicy>,
+    on_dead: Option<DeadRecordPolicy>,
     rollout: Option<Rollout>,
     #[serde(deserialize_with = "deserialize_for_stream")]
     retry: Option<RetryPolicy>,
@@ -72,13 +75,13 @@ impl StreamConfig {
     /// The entry of a stream as JSON.
     pub fn from_json(json: &str) -> Result<Self, String> {
         let raw: RawStream = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        raw.checked()
+        raw.build()
     }
 }
 
 impl RawStream {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self) -> Result<StreamConfig, String> {
+    pub(super) fn build(self) -> Result<StreamConfig, String> {
         let usual = StreamSettings::default();
         let step = self
             .step
@@ -94,8 +97,8 @@ impl RawStream {
             );
         }
         let timeout = self.handler.as_ref().and_then(RawHandler::timeout);
-        let handler = self.handler.map(RawHandler::checked).transpose()?;
-        let Rules {
+        let handler = self.handler.map(RawHandler::build).transpose()?;
+        let StreamRules {
             steps,
             max_held,
             max_misses,
@@ -107,7 +110,7 @@ impl RawStream {
             retry,
         } = usual.rules;
         let settings = StreamSettings {
-            rules: Rules {
+            rules: StreamRules {
                 steps: self.steps.unwrap_or(steps),
                 max_held: self.max_held.unwrap_or(max_held),
                 max_misses: self.max_misses.unwrap_or(max_misses),
@@ -140,7 +143,7 @@ fn fields(
     position: Option<String>,
     tenant: Option<String>,
     step: Option<StepField>,
-) -> Result<Option<Fields>, String> {
+) -> Result<Option<RecordFields>, String> {
     for (name, pointer) in [("key", &key), ("position", &position), ("tenant", &tenant)] {
         if let Some(pointer) = pointer.as_ref().filter(|pointer| !pointer.starts_with('/')) {
             return Err(format!(
@@ -149,7 +152,7 @@ fn fields(
         }
     }
     match (key, position, step) {
-        (Some(key), Some(position), Some(step)) => Ok(Some(Fields {
+        (Some(key), Some(position), Some(step)) => Ok(Some(RecordFields {
             key,
             position,
             tenant,
@@ -187,9 +190,9 @@ mod tests {
             "retry":{"kind":"steps","delays":["1s","5s"],"max_attempts":3},"handler":{"exec":["./handle"]},
             "source":{"kafka":{"brokers":"b:9092","topic":"uptime-results","group":"uptime"}}}"#;
         let config = StreamConfig::from_json(json).unwrap();
-        let usual = Rules {
+        let usual = StreamRules {
             retry: config.settings.rules.retry.clone(),
-            ..Rules::default()
+            ..StreamRules::default()
         };
         assert_eq!(config.settings.rules, usual);
         assert_eq!(config.step.unwrap().usual(), Some(300_000));

@@ -1,6 +1,6 @@
 //! What is said about one sweep.
 
-use crate::sweeps::{Query, Sweep};
+use crate::sweeps::{Sweep, SweepQuery};
 use backstop_core::Span;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,10 +23,11 @@ pub(super) struct RawSweep {
 
 impl RawSweep {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self, name: &str) -> Result<Sweep, String> {
+    pub(super) fn build(self, name: &str) -> Result<Sweep, String> {
         let payload = self.payload.as_ref().map(json);
-        let query = Query::new(&self.url, &self.query, &self.unique_key, payload.as_ref());
-        let query = query.and_then(|query| query.timeout(self.timeout.unwrap_or(Query::TIMEOUT)));
+        let query = SweepQuery::new(&self.url, &self.query, &self.unique_key, payload.as_ref());
+        let query =
+            query.and_then(|query| query.timeout(self.timeout.unwrap_or(SweepQuery::TIMEOUT)));
         let query = query.map_err(|error| error.to_string())?;
         let (kind, every) = (self.kind, self.every);
         let (max_per_run, max_recoveries) = (self.max_per_run, self.max_recoveries);
@@ -49,7 +50,7 @@ impl RawSweep {
                 None => sweep,
             })
         };
-        build().map_err(|error: crate::sweeps::BadSweep| error.to_string())
+        build().map_err(|error: crate::sweeps::InvalidSweep| error.to_string())
     }
 }
 
@@ -71,7 +72,7 @@ fn json(value: &toml::Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Overrides, Written, resolve};
+    use crate::config::{ConfigFile, ConfigOverrides, resolve};
     use crate::sweeps::Sweep;
     use backstop_core::Span;
 
@@ -89,11 +90,15 @@ max_per_run = 500
 "#;
 
     fn read(text: &str) -> Result<Sweep, String> {
-        let written = Written {
+        let written = ConfigFile {
             path: "backstop.toml",
             text,
         };
-        let config = resolve(Some(written), Overrides::default(), Overrides::default());
+        let config = resolve(
+            Some(written),
+            ConfigOverrides::default(),
+            ConfigOverrides::default(),
+        );
         config
             .map_err(|error| error.to_string())
             .map(|config| config.sweeps["content_changes"].clone())

@@ -2,7 +2,9 @@
 
 use super::HandlerConfig;
 use super::raw::RawHandler;
-use crate::tables::{Columns, Command, Dates, OnExpired, States, Table, usual_strategy};
+use crate::tables::{
+    ColumnNames, Dates, OnExpired, RowJobHandler, StatusValues, Table, default_strategy,
+};
 use backstop_core::{RetryPolicy, Span};
 use serde::Deserialize;
 
@@ -18,13 +20,13 @@ pub struct TableConfig {
 impl TableConfig {
     /// The table with its handler, if it has one. Reads what the handler's description names, such
     /// as certificates.
-    pub fn handled(&self) -> Result<Table, String> {
+    pub fn with_handler(&self) -> Result<Table, String> {
         let table = self.table.clone();
         Ok(match &self.handler {
             None => table,
-            Some(HandlerConfig::Exec(exec)) => table.handler(Command::new(exec.clone())),
+            Some(HandlerConfig::Exec(exec)) => table.handler(RowJobHandler::new(exec.clone())),
             #[cfg(feature = "http")]
-            Some(HandlerConfig::Http(http)) => table.handler(Command::new(
+            Some(HandlerConfig::Http(http)) => table.handler(RowJobHandler::new(
                 http.handler().map_err(|error| error.to_string())?,
             )),
         })
@@ -36,8 +38,8 @@ impl TableConfig {
 pub(super) struct RawTable {
     url: String,
     table: String,
-    columns: Option<Columns>,
-    states: Option<States>,
+    columns: Option<ColumnNames>,
+    states: Option<StatusValues>,
     strategy: Option<toml::Table>,
     max_age: Option<Span>,
     max_records: Option<usize>,
@@ -51,7 +53,7 @@ pub(super) struct RawTable {
 
 impl RawTable {
     /// What it means, with the usual settings where it is silent.
-    pub(super) fn checked(self, name: &str) -> Result<TableConfig, String> {
+    pub(super) fn build(self, name: &str) -> Result<TableConfig, String> {
         let handler_timeout = self.handler.as_ref().and_then(RawHandler::timeout);
         if self.timeout.is_some() && handler_timeout.is_some() {
             return Err(
@@ -65,8 +67,8 @@ impl RawTable {
         }
         let strategy = self
             .strategy
-            .map_or_else(|| Ok(usual_strategy()), strategy)?;
-        let handler = self.handler.map(RawHandler::checked).transpose()?;
+            .map_or_else(|| Ok(default_strategy()), strategy)?;
+        let handler = self.handler.map(RawHandler::build).transpose()?;
         let (columns, states) = (
             self.columns.unwrap_or_default(),
             self.states.unwrap_or_default(),
@@ -89,7 +91,7 @@ impl RawTable {
             let table = table.timeout(timeout).dates(self.dates);
             Ok(table.on_expired(self.on_expired.unwrap_or_default()))
         };
-        let table = build().map_err(|error: crate::tables::BadTable| error.to_string())?;
+        let table = build().map_err(|error: crate::tables::InvalidTable| error.to_string())?;
         Ok(TableConfig {
             table,
             handler: handler.map(|handler| handler.within(timeout)),
@@ -117,7 +119,7 @@ fn strategy(mut written: toml::Table) -> Result<RetryPolicy, String> {
 #[cfg(test)]
 mod tests {
     use super::TableConfig;
-    use crate::config::{Overrides, Written, resolve};
+    use crate::config::{ConfigFile, ConfigOverrides, resolve};
     use backstop_core::Span;
 
     const ENTRY: &str = r#"
@@ -135,11 +137,15 @@ on_expired = "keep"
 "#;
 
     fn read(text: &str) -> Result<TableConfig, String> {
-        let written = Written {
+        let written = ConfigFile {
             path: "backstop.toml",
             text,
         };
-        let config = resolve(Some(written), Overrides::default(), Overrides::default());
+        let config = resolve(
+            Some(written),
+            ConfigOverrides::default(),
+            ConfigOverrides::default(),
+        );
         config
             .map_err(|error| error.to_string())
             .map(|config| config.tables["invoices"].clone())
@@ -149,7 +155,7 @@ on_expired = "keep"
     #[test]
     fn the_documented_entry_is_read() {
         let config = read(ENTRY).unwrap();
-        let table = config.handled().unwrap();
+        let table = config.with_handler().unwrap();
         assert!(table.is_handled() && !config.table.is_handled());
         assert_eq!(
             (table.name(), table.table_name(), table.records_max()),

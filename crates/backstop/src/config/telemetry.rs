@@ -1,6 +1,6 @@
 //! `[telemetry]`: where spans go.
 
-use super::BadConfig;
+use super::InvalidConfig;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ const TRACES_PATH: &str = "/v1/traces";
 
 /// Where spans go, as the file says it; the standard `OTEL_*` variables win over it.
 #[derive(Clone, PartialEq, Default)]
-pub struct Telemetry {
+pub struct TelemetryConfig {
     /// The address of an OTLP collector that spans are sent to, by HTTP, with its path; `None` for
     /// nowhere.
     pub otlp: Option<String>,
@@ -23,7 +23,7 @@ pub struct Telemetry {
     pub headers: BTreeMap<String, String>,
 }
 
-impl fmt::Debug for Telemetry {
+impl fmt::Debug for TelemetryConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             otlp,
@@ -51,9 +51,9 @@ pub(super) struct RawTelemetry {
 }
 
 impl RawTelemetry {
-    pub(super) fn checked(self, path: &str) -> Result<Telemetry, BadConfig> {
+    pub(super) fn build(self, path: &str) -> Result<TelemetryConfig, InvalidConfig> {
         let bad = |problem: &str| {
-            Err(BadConfig::Telemetry {
+            Err(InvalidConfig::Telemetry {
                 path: path.to_owned(),
                 problem: problem.to_owned(),
             })
@@ -81,7 +81,7 @@ impl RawTelemetry {
                 format!("{address}{TRACES_PATH}")
             }
         });
-        Ok(Telemetry {
+        Ok(TelemetryConfig {
             otlp,
             service: self.service,
             sample: self.sample,

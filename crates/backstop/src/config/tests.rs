@@ -22,21 +22,21 @@ dead = { keep = "90d" }
 timeout = "5m"
 "#;
 
-fn file(text: &str) -> Result<Config, BadConfig> {
+fn file(text: &str) -> Result<Config, InvalidConfig> {
     resolve(
-        Some(Written {
+        Some(ConfigFile {
             path: "backstop.toml",
             text,
         }),
-        Overrides::default(),
-        Overrides::default(),
+        ConfigOverrides::default(),
+        ConfigOverrides::default(),
     )
 }
 
-fn store(url: &str) -> Overrides {
-    Overrides {
-        store: Some(Address::new(url)),
-        ..Overrides::default()
+fn store(url: &str) -> ConfigOverrides {
+    ConfigOverrides {
+        store: Some(StoreAddress::new(url)),
+        ..ConfigOverrides::default()
     }
 }
 
@@ -50,7 +50,7 @@ fn check_refused(text: &str, parts: &[&str]) {
 
 #[test]
 fn nothing_written_means_the_defaults() {
-    let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
+    let config = resolve(None, ConfigOverrides::default(), ConfigOverrides::default()).unwrap();
     assert_eq!(
         (config.store.as_written(), config.durability),
         ("sqlite:backstop.db", Durability::Full)
@@ -81,11 +81,14 @@ fn every_key_arrives() {
         (Some(Span::secs(30)), Span::secs(20))
     );
     assert_eq!(
-        (settings.shelf.done_for, settings.shelf.done_max),
+        (settings.retention.done_for, settings.retention.done_max),
         (Span::ZERO, 7)
     );
     assert_eq!(
-        (settings.shelf.cancelled_for, settings.shelf.dead_for),
+        (
+            settings.retention.cancelled_for,
+            settings.retention.dead_for
+        ),
         (Span::days(2), Span::days(90))
     );
 }
@@ -102,18 +105,18 @@ fn what_an_entry_does_not_say_is_as_usual() {
         (usual.concurrency, usual.lease)
     );
     assert_eq!(
-        (queue.settings.shelf, queue.settings.retry.clone()),
-        (usual.shelf, usual.retry)
+        (queue.settings.retention, queue.settings.retry.clone()),
+        (usual.retention, usual.retry)
     );
 }
 
 #[test]
 fn what_comes_later_wins() {
-    let written = Some(Written {
+    let written = Some(ConfigFile {
         path: "f",
         text: FILE,
     });
-    let none = Overrides::default;
+    let none = ConfigOverrides::default;
     let url = |environment, flags| {
         resolve(written, environment, flags)
             .unwrap()
@@ -123,9 +126,9 @@ fn what_comes_later_wins() {
     assert_eq!(url(none(), none()), "sqlite:file.db");
     assert_eq!(url(store("sqlite:env.db"), none()), "sqlite:env.db");
     assert_eq!(url(store("sqlite:env.db"), store("memory:")), "memory:");
-    let full = Overrides {
+    let full = ConfigOverrides {
         durability: Some(Durability::Full),
-        ..Overrides::default()
+        ..ConfigOverrides::default()
     };
     assert_eq!(
         resolve(written, full, none()).unwrap().durability,
@@ -140,13 +143,13 @@ fn the_environment_is_read_by_name_and_its_mistakes_are_named() {
             (ENV_STORE, store.to_owned()),
             (ENV_DURABILITY, durability.to_owned()),
         ]);
-        Overrides::from_environment(|name| values.get(name).cloned())
+        ConfigOverrides::from_environment(|name| values.get(name).cloned())
     };
-    assert_eq!(environment("", "").unwrap(), Overrides::default());
-    let both = Overrides {
-        store: Some(Address::new("memory:")),
+    assert_eq!(environment("", "").unwrap(), ConfigOverrides::default());
+    let both = ConfigOverrides {
+        store: Some(StoreAddress::new("memory:")),
         durability: Some(Durability::Relaxed),
-        ..Overrides::default()
+        ..ConfigOverrides::default()
     };
     assert_eq!(environment("memory:", "relaxed").unwrap(), both);
     let message = environment("", "often").unwrap_err().to_string();
@@ -376,11 +379,11 @@ fn a_schedule_is_read_as_documented() {
         serde_json::Value::Object(schedule.payload.clone()),
         serde_json::json!({ "range": "daily", "at": "2026-01-01", "deep": [{ "n": 1 }] })
     );
-    let usual = backstop_core::schedule::Missed::default();
+    let usual = backstop_core::schedule::MissedSettings::default();
     assert_eq!(
         schedule.missed,
-        backstop_core::schedule::Missed {
-            policy: backstop_core::schedule::Policy::All,
+        backstop_core::schedule::MissedSettings {
+            policy: backstop_core::schedule::MissedPolicy::All,
             ..usual
         }
     );
@@ -483,7 +486,7 @@ fn telemetry_says_where_spans_go() {
         !format!("{config:?}").contains("hunter2"),
         "a header is a secret"
     );
-    assert_eq!(file("").unwrap().telemetry, Telemetry::default());
+    assert_eq!(file("").unwrap().telemetry, TelemetryConfig::default());
     check_refused(
         "[telemetry]\notlp = \"127.0.0.1:4318\"",
         &["[telemetry]", "http://127.0.0.1:4318"],

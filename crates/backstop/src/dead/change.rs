@@ -2,11 +2,11 @@
 
 use super::{DeadFilter, DeadLetters, of_queue};
 use crate::audit::each_in_short;
-use backstop_core::amend::{Action, Filter, Refusal, Selection};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection};
 use backstop_core::limits::{AMEND_MAX, PAGE_MAX, SCAN_MAX};
-use backstop_core::port::{Amendment, Answer, Damaged, Order, StoreError};
+use backstop_core::port::{AmendJobsRequest, DamagedJob, ListOrder, StoreError, StoreResult};
 use backstop_core::redact::Redaction;
-use backstop_core::{JobId, QueueName, State};
+use backstop_core::{JobId, JobState, QueueName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ const CHANGING: &str = "changing dead letters";
 /// As JSON: `{"ids":[…]}`, `{"ids":[…],"queue":"emails"}`, `{"oldest":10,"queue":"emails"}`,
 /// `{"matching":{…}}` or `{"all":true}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "DeadSelectionInput", into = "DeadSelectionInput")]
 pub enum DeadSelection {
     /// These.
     Ids(Vec<JobId>),
@@ -50,20 +50,20 @@ pub enum DeadSelection {
 
 /// What a change did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Changed {
+pub struct DeadChangeResult {
     /// How many letters it was done to.
     pub count: u64,
     /// To which it was not, and why. Of letters that nobody named one by one it lists the first
     /// thousand.
-    pub refused: Vec<(JobId, Refusal)>,
+    pub refused: Vec<(JobId, AmendRefusal)>,
     /// To how many more it was not.
     pub more_refused: u64,
     /// Those that cannot be read, where the selection may mean them. They stay, and can be deleted
     /// by id.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedJob>,
 }
 
-impl Changed {
+impl DeadChangeResult {
     /// To how many letters it was not done.
     pub const fn refused_count(&self) -> u64 {
         self.refused.len() as u64 + self.more_refused
@@ -79,38 +79,42 @@ impl Changed {
 
 impl DeadLetters {
     /// Makes dead letters ready again in their queues, with all attempts anew. Their history stays.
-    pub async fn requeue(&self, selection: &DeadSelection) -> Answer<Changed> {
-        self.change("requeue", selection, Action::Retry).await
+    pub async fn requeue(&self, selection: &DeadSelection) -> StoreResult<DeadChangeResult> {
+        self.change("requeue", selection, AmendAction::Retry).await
     }
 
     /// Makes dead letters ready in another queue, with all attempts anew. Their history stays.
-    pub async fn move_to(&self, selection: &DeadSelection, queue: &QueueName) -> Answer<Changed> {
+    pub async fn move_to(
+        &self,
+        selection: &DeadSelection,
+        queue: &QueueName,
+    ) -> StoreResult<DeadChangeResult> {
         self.change(
             &format!("move to {queue}"),
             selection,
-            Action::Move(queue.clone()),
+            AmendAction::Move(queue.clone()),
         )
         .await
     }
 
     /// Removes dead letters with their history; by id also one that cannot be read.
-    pub async fn delete(&self, selection: &DeadSelection) -> Answer<Changed> {
-        self.change("delete", selection, Action::Delete).await
+    pub async fn delete(&self, selection: &DeadSelection) -> StoreResult<DeadChangeResult> {
+        self.change("delete", selection, AmendAction::Delete).await
     }
 
     /// Removes all dead letters of a queue.
-    pub async fn clear(&self, queue: &QueueName) -> Answer<Changed> {
+    pub async fn clear(&self, queue: &QueueName) -> StoreResult<DeadChangeResult> {
         let all = DeadFilter {
             queue: Some(queue.clone()),
             ..DeadFilter::default()
         };
-        self.change("clear", &DeadSelection::Matching(all), Action::Delete)
+        self.change("clear", &DeadSelection::Matching(all), AmendAction::Delete)
             .await
     }
 
     /// Removes all dead letters of all queues.
-    pub async fn clear_all(&self) -> Answer<Changed> {
-        self.change("clear", &DeadSelection::All, Action::Delete)
+    pub async fn clear_all(&self) -> StoreResult<DeadChangeResult> {
+        self.change("clear", &DeadSelection::All, AmendAction::Delete)
             .await
     }
 
@@ -119,14 +123,14 @@ impl DeadLetters {
     pub async fn change_each(
         &self,
         parts: &[DeadSelection],
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         let what = match action {
-            Action::Retry => "requeue".to_owned(),
-            Action::Move(queue) => format!("move to {queue}"),
-            Action::Delete => "delete".to_owned(),
-            Action::Cancel => {
+            AmendAction::Retry => "requeue".to_owned(),
+            AmendAction::Move(queue) => format!("move to {queue}"),
+            AmendAction::Delete => "delete".to_owned(),
+            AmendAction::Cancel => {
                 return Err(StoreError::misuse(
                     CHANGING,
                     "what is dead cannot be called off",
@@ -140,9 +144,9 @@ impl DeadLetters {
         &self,
         what: &str,
         selection: &DeadSelection,
-        action: Action,
-    ) -> Answer<Changed> {
-        let mut changed = Changed::default();
+        action: AmendAction,
+    ) -> StoreResult<DeadChangeResult> {
+        let mut changed = DeadChangeResult::default();
         self.change_parts(what, std::slice::from_ref(selection), &action, &mut changed)
             .await?;
         Ok(changed)
@@ -152,26 +156,28 @@ impl DeadLetters {
         &self,
         what: &str,
         parts: &[DeadSelection],
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         if parts.is_empty() {
             return Err(empty());
         }
         parts.iter().try_for_each(DeadSelection::check)?;
-        let selection = each_in_short(parts, |part: &DeadSelection| part.in_short(&self.redaction));
-        let entry = self.log.note(what, selection).await?;
+        let selection = each_in_short(parts, |part: &DeadSelection| {
+            part.audit_json(&self.redaction)
+        });
+        let entry = self.log.open_entry(what, selection).await?;
         let done = self.apply_each(parts, action, changed).await;
-        self.log.note_done(entry, changed.count, &done).await;
+        self.log.close_entry(entry, changed.count, &done).await;
         done
     }
 
     async fn apply_each(
         &self,
         parts: &[DeadSelection],
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         for selection in parts {
             self.apply(selection, action, changed).await?;
         }
@@ -181,18 +187,20 @@ impl DeadLetters {
     async fn apply(
         &self,
         selection: &DeadSelection,
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         let now = self.backstop.current_time().await;
         match selection {
-            DeadSelection::Ids(ids) => self.apply_to(&once(ids), action, changed).await,
+            DeadSelection::Ids(ids) => self.apply_to(&deduplicate(ids), action, changed).await,
             DeadSelection::Within { queue, ids } => {
-                self.apply_within(queue, &once(ids), action, changed).await
+                self.apply_within(queue, &deduplicate(ids), action, changed)
+                    .await
             }
             DeadSelection::All => self.apply_where(of_queue(None), action, changed).await,
-            DeadSelection::Matching(filter) if filter.is_stores_own() => {
-                self.apply_where(filter.narrowed(), action, changed).await
+            DeadSelection::Matching(filter) if filter.is_covered_by_store() => {
+                self.apply_where(filter.store_filter(), action, changed)
+                    .await
             }
             DeadSelection::Matching(filter) => {
                 self.apply_found(&filter.as_of(now), usize::MAX, action, changed)
@@ -213,9 +221,9 @@ impl DeadLetters {
     pub(super) async fn apply_to(
         &self,
         ids: &[JobId],
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         for part in ids.chunks(AMEND_MAX) {
             self.apply_once(Selection::Ids(part.to_vec()), action, changed)
                 .await?;
@@ -228,9 +236,9 @@ impl DeadLetters {
         &self,
         queue: &QueueName,
         ids: &[JobId],
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         for part in ids.chunks(AMEND_MAX) {
             self.apply_once(
                 Selection::Within(queue.clone(), part.to_vec()),
@@ -245,14 +253,14 @@ impl DeadLetters {
     async fn apply_once(
         &self,
         selection: Selection,
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
         let amended = self
             .backstop
             .store()
             .amend(
-                amendment(selection, action),
+                amend_request(selection, action),
                 self.backstop.current_time().await,
             )
             .await?;
@@ -266,11 +274,11 @@ impl DeadLetters {
     async fn apply_where(
         &self,
         filter: Filter,
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
-        let has_one_target = matches!(action, Action::Move(_)) || filter.queue.is_some();
-        let mut amendment = amendment(Selection::Matching(filter.clone()), action);
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
+        let has_one_target = matches!(action, AmendAction::Move(_)) || filter.queue.is_some();
+        let mut amendment = amend_request(Selection::Matching(filter.clone()), action);
         loop {
             let amended = self
                 .backstop
@@ -296,20 +304,20 @@ impl DeadLetters {
         &self,
         filter: &DeadFilter,
         count: usize,
-        action: &Action,
-        changed: &mut Changed,
-    ) -> Answer<()> {
-        let has_one_target = matches!(action, Action::Move(_)) || filter.queue.is_some();
+        action: &AmendAction,
+        changed: &mut DeadChangeResult,
+    ) -> StoreResult<()> {
+        let has_one_target = matches!(action, AmendAction::Move(_)) || filter.queue.is_some();
         let (mut left, mut cursor) = (count, None);
         while left > 0 {
             let mut found = self
-                .find(filter, cursor, left.min(STEP_MAX), Order::Oldest)
+                .find(filter, cursor, left.min(STEP_MAX), ListOrder::Oldest)
                 .await?;
             left -= found.jobs.len();
             let mut is_full = false;
             // Jobs that move meet in one line, in the order they were found. Others stay where they
             // are: queue by queue is fewer calls.
-            if !matches!(action, Action::Move(_)) {
+            if !matches!(action, AmendAction::Move(_)) {
                 found.jobs.sort_by(|one, other| one.queue.cmp(&other.queue));
             }
             for jobs in found.jobs.chunk_by(|one, next| one.queue == next.queue) {
@@ -331,7 +339,7 @@ impl DeadLetters {
 
     /// What is left after a change and cannot be read. Little else is left, so this is a short
     /// list.
-    async fn damaged(&self, filter: Filter) -> Answer<Vec<Damaged>> {
+    async fn damaged(&self, filter: Filter) -> StoreResult<Vec<DamagedJob>> {
         let filter = DeadFilter {
             queue: filter.queue,
             kind: filter.kind,
@@ -340,7 +348,9 @@ impl DeadLetters {
         };
         let (mut damaged, mut cursor, mut looked) = (Vec::new(), None, 0);
         while looked < SCAN_MAX {
-            let found = self.find(&filter, cursor, STEP_MAX, Order::Oldest).await?;
+            let found = self
+                .find(&filter, cursor, STEP_MAX, ListOrder::Oldest)
+                .await?;
             damaged.extend(found.damaged);
             looked += STEP_MAX;
             cursor = found.next;
@@ -352,21 +362,21 @@ impl DeadLetters {
     }
 }
 
-fn is_any_full(refused: &[(JobId, Refusal)]) -> bool {
-    refused.iter().any(|(_, why)| *why == Refusal::Full)
+fn is_any_full(refused: &[(JobId, AmendRefusal)]) -> bool {
+    refused.iter().any(|(_, why)| *why == AmendRefusal::Full)
 }
 
 /// An id that was named twice is meant once.
-pub(super) fn once(ids: &[JobId]) -> Vec<JobId> {
+pub(super) fn deduplicate(ids: &[JobId]) -> Vec<JobId> {
     let mut named = BTreeSet::new();
     ids.iter().copied().filter(|id| named.insert(*id)).collect()
 }
 
-fn amendment(selection: Selection, action: &Action) -> Amendment {
-    Amendment {
+fn amend_request(selection: Selection, action: &AmendAction) -> AmendJobsRequest {
+    AmendJobsRequest {
         selection,
         action: action.clone(),
-        only: Some(State::Dead),
+        only: Some(JobState::Dead),
         cursor: None,
         max: AMEND_MAX.min(PAGE_MAX),
     }
@@ -374,11 +384,11 @@ fn amendment(selection: Selection, action: &Action) -> Amendment {
 
 impl DeadSelection {
     /// Refuses one that does not say what it means.
-    pub(super) fn check(&self) -> Answer<()> {
+    pub(super) fn check(&self) -> StoreResult<()> {
         match self {
             Self::Ids(ids) | Self::Within { ids, .. } if ids.is_empty() => Err(empty()),
             Self::Matching(filter) if filter.is_empty() => Err(empty()),
-            Self::Matching(filter) => filter.blank().map_or(Ok(()), |name| Err(blank(name))),
+            Self::Matching(filter) => filter.blank_field().map_or(Ok(()), |name| Err(blank(name))),
             Self::Oldest { count: 0, .. } => Err(empty()),
             _ => Ok(()),
         }
@@ -395,7 +405,7 @@ impl DeadSelection {
 
     /// For the audit: of many ids the first ones, and how many more there are; secrets in what is
     /// looked for are hidden.
-    fn in_short(&self, redaction: &Redaction) -> serde_json::Value {
+    fn audit_json(&self, redaction: &Redaction) -> serde_json::Value {
         match self {
             Self::Matching(filter) => serde_json::json!({ "matching": filter.redacted(redaction) }),
             Self::Ids(ids) if ids.len() > IDS_SHOWN => {
@@ -423,7 +433,7 @@ fn blank(name: &str) -> StoreError {
 /// A selection as people and programs write it.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
+struct DeadSelectionInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     ids: Option<Vec<JobId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -436,7 +446,7 @@ struct Written {
     all: Option<bool>,
 }
 
-impl From<DeadSelection> for Written {
+impl From<DeadSelection> for DeadSelectionInput {
     fn from(selection: DeadSelection) -> Self {
         let none = Self::default();
         match selection {
@@ -466,16 +476,16 @@ impl From<DeadSelection> for Written {
     }
 }
 
-impl TryFrom<Written> for DeadSelection {
+impl TryFrom<DeadSelectionInput> for DeadSelection {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(input: DeadSelectionInput) -> Result<Self, String> {
         let selection = match (
-            written.ids,
-            written.matching,
-            written.oldest,
-            written.queue,
-            written.all,
+            input.ids,
+            input.matching,
+            input.oldest,
+            input.queue,
+            input.all,
         ) {
             (Some(ids), None, None, None, None) => Self::Ids(ids),
             (Some(ids), None, None, Some(queue), None) => Self::Within { queue, ids },
@@ -508,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_is_one_thing_and_all_must_be_said() {
+    fn a_selection_is_one_thing_and_all_must_be_explicit() {
         let queue = QueueName::new("q").unwrap();
         let matching = DeadFilter {
             queue: Some(queue.clone()),

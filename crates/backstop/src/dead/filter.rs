@@ -1,10 +1,10 @@
 //! Which dead letters: by where they are, and by what they died of.
 
-use super::letter::Death;
+use super::letter::DeathCause;
 use backstop_core::amend::Filter;
-use backstop_core::port::Order;
+use backstop_core::port::ListOrder;
 use backstop_core::redact::Redaction;
-use backstop_core::{Fingerprint, Job, Kind, QueueName, State, Time};
+use backstop_core::{Fingerprint, Job, JobState, Kind, QueueName, Time};
 use serde::{Deserialize, Serialize};
 
 /// Which dead letters; what is `None` does not matter.
@@ -43,7 +43,7 @@ impl DeadFilter {
 
     /// The name of a field that has nothing but space in it, if there is one: every letter would
     /// fit it, or none.
-    pub(super) fn blank(&self) -> Option<&'static str> {
+    pub(super) fn blank_field(&self) -> Option<&'static str> {
         let texts = [
             ("text", self.text.as_deref()),
             ("error_type", self.error_type.as_deref()),
@@ -70,7 +70,7 @@ impl DeadFilter {
     pub fn fits(&self, job: &Job, redaction: &Redaction) -> bool {
         // Making a fingerprint takes a hash; most filters want none.
         let fingerprint = self.fingerprint.and_then(|_| job.fingerprint());
-        self.narrowed()
+        self.store_filter()
             .fits(&job.queue, &job.kind, job.state, fingerprint)
             && self
                 .since
@@ -85,7 +85,7 @@ impl DeadFilter {
         if self.error_type.is_none() && self.text.is_none() {
             return true;
         }
-        let death = Death::of(job.reason, job.history.failures().last(), redaction);
+        let death = DeathCause::of(job.reason, job.history.failures().last(), redaction);
         let has_type = self.error_type.is_none() || self.error_type == death.error_type;
         let Some(text) = &self.text else {
             return has_type;
@@ -106,17 +106,17 @@ impl DeadFilter {
     }
 
     /// As much of it as the store can tell.
-    pub(super) fn narrowed(&self) -> Filter {
+    pub(super) fn store_filter(&self) -> Filter {
         Filter {
             queue: self.queue.clone(),
             kind: self.kind.clone(),
-            state: Some(State::Dead),
+            state: Some(JobState::Dead),
             fingerprint: self.fingerprint,
         }
     }
 
     /// Whether the store can tell all of it.
-    pub(super) const fn is_stores_own(&self) -> bool {
+    pub(super) const fn is_covered_by_store(&self) -> bool {
         self.error_type.is_none()
             && self.since.is_none()
             && self.until.is_none()
@@ -133,10 +133,10 @@ impl DeadFilter {
     }
 
     /// Whether nothing behind `job` can fit, in a list of this order.
-    pub(super) fn is_passed_at(&self, job: &Job, order: Order) -> bool {
+    pub(super) fn is_passed_at(&self, job: &Job, order: ListOrder) -> bool {
         job.finished_at.is_some_and(|at| match order {
-            Order::Newest => self.since.is_some_and(|since| at < since),
-            Order::Oldest => self.until.is_some_and(|until| at > until),
+            ListOrder::Newest => self.since.is_some_and(|since| at < since),
+            ListOrder::Oldest => self.until.is_some_and(|until| at > until),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Dead letters grouped by what they died of.
 
-use super::letter::Death;
+use super::letter::DeathCause;
 use super::{DeadFilter, DeadLetters};
-use backstop_core::port::{Answer, Group, GroupQuery, StoreError};
-use backstop_core::{Fingerprint, Job, JobId, Kind, QueueName, State, Time};
+use backstop_core::port::{DeadLetterGroup, ListGroupsRequest, StoreError, StoreResult};
+use backstop_core::{Fingerprint, Job, JobId, JobState, Kind, QueueName, Time};
 use serde::Serialize;
 
 /// Dead letters of one queue that died of the same.
@@ -20,12 +20,12 @@ pub struct DeadGroup {
     /// When the last one did.
     pub last_at: Time,
     /// The last one.
-    pub sample: Sample,
+    pub sample: DeadGroupSample,
 }
 
 /// One letter that stands for its group. What could not be read, or was gone by then, is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Sample {
+pub struct DeadGroupSample {
     /// Its id.
     pub id: JobId,
     /// Its kind.
@@ -39,7 +39,11 @@ pub struct Sample {
 impl DeadLetters {
     /// Groups of deaths, the largest first: of one queue, or of all. `limit` is clamped as the
     /// store's is.
-    pub async fn groups(&self, queue: Option<QueueName>, limit: usize) -> Answer<Vec<DeadGroup>> {
+    pub async fn groups(
+        &self,
+        queue: Option<QueueName>,
+        limit: usize,
+    ) -> StoreResult<Vec<DeadGroup>> {
         let mut groups = Vec::new();
         for group in self.raw_groups(queue, limit).await? {
             let sample = self.sample(&group.queue, group.sample).await?;
@@ -59,11 +63,11 @@ impl DeadLetters {
         &self,
         queue: Option<QueueName>,
         limit: usize,
-    ) -> Answer<Vec<Group>> {
+    ) -> StoreResult<Vec<DeadLetterGroup>> {
         self.backstop
             .store()
             .groups(
-                GroupQuery { queue, limit },
+                ListGroupsRequest { queue, limit },
                 self.backstop.current_time().await,
             )
             .await
@@ -71,15 +75,15 @@ impl DeadLetters {
 
     /// A sample that cannot be read hides no group. It is the queue's own: on Redis another may
     /// have a job of the same id.
-    async fn sample(&self, queue: &QueueName, id: JobId) -> Answer<Sample> {
-        let unknown = |why: String| Sample {
+    async fn sample(&self, queue: &QueueName, id: JobId) -> StoreResult<DeadGroupSample> {
+        let unknown = |why: String| DeadGroupSample {
             id,
             kind: None,
             error: why,
             error_type: None,
         };
         match self.backstop.job_in(queue, id).await {
-            Ok(Some(job)) if job.state == State::Dead => Ok(self.sample_of(&job)),
+            Ok(Some(job)) if job.state == JobState::Dead => Ok(self.sample_of(&job)),
             Ok(_) => Ok(unknown(
                 "the last of them was requeued or removed just now".to_owned(),
             )),
@@ -88,9 +92,9 @@ impl DeadLetters {
         }
     }
 
-    fn sample_of(&self, job: &Job) -> Sample {
-        let death = Death::of(job.reason, job.history.failures().last(), &self.redaction);
-        Sample {
+    fn sample_of(&self, job: &Job) -> DeadGroupSample {
+        let death = DeathCause::of(job.reason, job.history.failures().last(), &self.redaction);
+        DeadGroupSample {
             id: job.id,
             kind: Some(job.kind.clone()),
             error: death.message,

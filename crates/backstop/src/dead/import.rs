@@ -2,12 +2,12 @@
 
 use super::DeadLetters;
 use super::letter::{DeadLetter, OriginalJob};
-use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use backstop_core::lease::WorkerName;
 use backstop_core::limits::{BURY_MAX, ENQUEUE_BYTES_MAX};
-use backstop_core::port::{Answer, Burial, Enqueued};
-use backstop_core::unique::{Unique, UniqueKey};
-use backstop_core::verdict::Reason;
+use backstop_core::port::{EnqueueOutcome, NewDeadLetter, StoreResult};
+use backstop_core::unique::{UniqueConstraint, UniqueKey};
+use backstop_core::verdict::EndReason;
 use backstop_core::{NewJob, Payload, RetryPolicy, Time};
 
 /// Bytes of a line of an export: the largest payload, as text and as bytes in hexadecimal, and the
@@ -16,7 +16,7 @@ pub const LETTER_BYTES_MAX: usize = 8 << 20;
 
 /// A line that is no dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadLetter {
+pub enum InvalidDeadLetter {
     /// Not JSON in the shape of a dead letter.
     #[error("not a dead letter: {0}")]
     Unreadable(String),
@@ -32,14 +32,14 @@ pub enum BadLetter {
 
 /// A dead letter to be taken in.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Letter(pub(super) Burial);
+pub struct ImportedDeadLetter(pub(super) NewDeadLetter);
 
-impl Letter {
+impl ImportedDeadLetter {
     /// Reads a line of an export. Only `id`, `queue` and the payload of `original_job` must be
     /// there; the unique key is taken for one that counts while the job is alive, without a period.
-    pub fn read(line: &[u8], now: Time) -> Result<Self, BadLetter> {
+    pub fn read(line: &[u8], now: Time) -> Result<Self, InvalidDeadLetter> {
         let letter: DeadLetter = serde_json::from_slice(line)
-            .map_err(|error| BadLetter::Unreadable(error.to_string()))?;
+            .map_err(|error| InvalidDeadLetter::Unreadable(error.to_string()))?;
         letter.burial(now).map(Self)
     }
 
@@ -51,19 +51,22 @@ impl Letter {
 impl DeadLetters {
     /// Takes dead letters in, and answers for each: `Inserted`, `Same` if its id is known, or
     /// `Full`. Doing it again is harmless.
-    pub async fn import(&self, letters: Vec<Letter>) -> Answer<Vec<Enqueued>> {
+    pub async fn import(
+        &self,
+        letters: Vec<ImportedDeadLetter>,
+    ) -> StoreResult<Vec<EnqueueOutcome>> {
         let entry = self
             .log
-            .note("import", serde_json::json!({ "letters": letters.len() }))
+            .open_entry("import", serde_json::json!({ "letters": letters.len() }))
             .await?;
         let mut answers = Vec::with_capacity(letters.len());
         let done = self.bury(letters, &mut answers).await;
         let inserted = answers
             .iter()
-            .filter(|answer| **answer == Enqueued::Inserted)
+            .filter(|answer| **answer == EnqueueOutcome::Inserted)
             .count();
         self.log
-            .note_end(
+            .record_end(
                 entry,
                 inserted as u64,
                 done.as_ref().err().map(ToString::to_string),
@@ -72,7 +75,11 @@ impl DeadLetters {
         done.map(|()| answers)
     }
 
-    async fn bury(&self, letters: Vec<Letter>, answers: &mut Vec<Enqueued>) -> Answer<()> {
+    async fn bury(
+        &self,
+        letters: Vec<ImportedDeadLetter>,
+        answers: &mut Vec<EnqueueOutcome>,
+    ) -> StoreResult<()> {
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
             let (mut burials, mut bytes) = (Vec::new(), 0);
@@ -94,14 +101,14 @@ impl DeadLetters {
     }
 }
 
-fn bad(field: &'static str) -> impl FnOnce(String) -> BadLetter {
-    move |problem| BadLetter::Field { field, problem }
+fn invalid_field(field: &'static str) -> impl FnOnce(String) -> InvalidDeadLetter {
+    move |problem| InvalidDeadLetter::Field { field, problem }
 }
 
 impl DeadLetter {
-    fn burial(mut self, now: Time) -> Result<Burial, BadLetter> {
+    fn burial(mut self, now: Time) -> Result<NewDeadLetter, InvalidDeadLetter> {
         let other = |field| {
-            Err(BadLetter::Field {
+            Err(InvalidDeadLetter::Field {
                 field,
                 problem: "is another than in `original_job`".to_owned(),
             })
@@ -120,10 +127,10 @@ impl DeadLetter {
         let reason = self
             .reason
             .as_deref()
-            .map_or(Ok(Reason::AttemptsExhausted), str::parse);
+            .map_or(Ok(EndReason::AttemptsExhausted), str::parse);
         let reason = reason
-            .map_err(|error: backstop_core::verdict::NotAReason| error.to_string())
-            .map_err(bad("reason"))?;
+            .map_err(|error: backstop_core::verdict::InvalidEndReason| error.to_string())
+            .map_err(invalid_field("reason"))?;
         // A death to come would outlive every retention.
         let finished_at = self
             .original_job
@@ -133,11 +140,11 @@ impl DeadLetter {
             .min(now);
         let failures = std::mem::take(&mut self.original_job.errors);
         let failures = if failures.is_empty() {
-            self.told_failure(finished_at)
+            self.failure_from_letter(finished_at)
         } else {
             failures
         };
-        Ok(Burial {
+        Ok(NewDeadLetter {
             attempts: self.original_job.attempt.unwrap_or(self.attempt_count),
             lost_leases: self.original_job.lost_leases,
             requeues: self.requeues,
@@ -150,16 +157,18 @@ impl DeadLetter {
             reason,
             history: failures
                 .into_iter()
-                .map(bounded)
-                .fold(History::default(), |history, failure| history.with(failure)),
+                .map(truncate_failure)
+                .fold(FailureHistory::default(), |history, failure| {
+                    history.with_failure(failure)
+                }),
             job: self.job()?,
         })
     }
 
     /// What the letter itself tells, for one without a history. A death by overflow has none to
     /// tell.
-    fn told_failure(&mut self, at: Time) -> Vec<Failure> {
-        if self.error.is_empty() || self.reason.as_deref() == Some(Reason::Overflow.as_str()) {
+    fn failure_from_letter(&mut self, at: Time) -> Vec<FailureRecord> {
+        if self.error.is_empty() || self.reason.as_deref() == Some(EndReason::Overflow.as_str()) {
             return Vec::new();
         }
         let error = ErrorReport {
@@ -169,20 +178,20 @@ impl DeadLetter {
             http_status: self.http_status,
             response_body: self.response_body.take(),
         };
-        let failure = Failure::new(
+        let failure = FailureRecord::new(
             at,
             self.attempt_count,
-            Cause::Failed,
+            FailureCause::Failed,
             &WorkerName::new(""),
             error,
         );
-        vec![Failure {
+        vec![FailureRecord {
             context: self.context.take(),
             ..failure
         }]
     }
 
-    fn job(self) -> Result<NewJob, BadLetter> {
+    fn job(self) -> Result<NewJob, InvalidDeadLetter> {
         let original = self.original_job;
         let unique = original
             .unique_key
@@ -201,11 +210,11 @@ impl DeadLetter {
             run_at: original.run_at,
             unique: unique
                 .map_err(|error| error.to_string())
-                .map_err(bad("unique_key"))?
-                .map(Unique::live),
+                .map_err(invalid_field("unique_key"))?
+                .map(UniqueConstraint::live),
             retry: retry
                 .map_err(|error| error.to_string())
-                .map_err(bad("retry"))?,
+                .map_err(invalid_field("retry"))?,
             trace: original.traceparent,
             kind: original.kind.unwrap_or(self.kind),
             queue: self.queue,
@@ -214,14 +223,13 @@ impl DeadLetter {
 }
 
 impl OriginalJob {
-    fn bytes(&self) -> Result<Payload, BadLetter> {
+    fn bytes(&self) -> Result<Payload, InvalidDeadLetter> {
         let bytes = match &self.payload_hex {
-            Some(hex) => {
-                from_hex(hex).ok_or_else(|| bad("payload_hex")("not hexadecimal".to_owned()))?
-            }
+            Some(hex) => from_hex(hex)
+                .ok_or_else(|| invalid_field("payload_hex")("not hexadecimal".to_owned()))?,
             None => self.payload.get().as_bytes().to_vec(),
         };
-        Payload::json(bytes).map_err(|error| bad("payload")(error.to_string()))
+        Payload::json(bytes).map_err(|error| invalid_field("payload")(error.to_string()))
     }
 }
 
@@ -241,8 +249,8 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Within the limits that a failure of our own has.
-fn bounded(failure: Failure) -> Failure {
-    let Failure {
+fn truncate_failure(failure: FailureRecord) -> FailureRecord {
+    let FailureRecord {
         at,
         attempt,
         cause,
@@ -251,9 +259,9 @@ fn bounded(failure: Failure) -> Failure {
         retry_in,
         context,
     } = failure;
-    Failure {
+    FailureRecord {
         retry_in,
         context,
-        ..Failure::new(at, attempt, cause, &WorkerName::new(&worker), error)
+        ..FailureRecord::new(at, attempt, cause, &WorkerName::new(&worker), error)
     }
 }

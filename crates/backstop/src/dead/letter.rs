@@ -1,11 +1,11 @@
 //! A dead letter as it is shown, exported and imported.
 
-use backstop_core::failure::{Cause, Context, Failure};
+use backstop_core::failure::{DeathContext, FailureCause, FailureRecord};
 use backstop_core::redact::Redaction;
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Reason;
+use backstop_core::verdict::EndReason;
 use backstop_core::{
-    Fingerprint, Job, JobId, Kind, Priority, QueueName, State, Time, TraceContext,
+    Fingerprint, Job, JobId, JobState, Kind, Priority, QueueName, Time, TraceContext,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -54,7 +54,7 @@ pub struct DeadLetter {
     pub retry_delays: Option<Vec<f64>>,
     /// What was known about the world when it died.
     #[serde(default)]
-    pub context: Option<Context>,
+    pub context: Option<DeathContext>,
     /// What its death has in common with others.
     #[serde(default)]
     pub fingerprint: Option<Fingerprint>,
@@ -79,7 +79,7 @@ pub struct OriginalJob {
     pub kind: Option<Kind>,
     /// Dead.
     #[serde(default = "dead")]
-    pub state: State,
+    pub state: JobState,
     /// Its payload, on one line.
     pub payload: Box<RawValue>,
     /// The bytes of the payload, where they are other than what `payload` shows: with line ends or
@@ -106,7 +106,7 @@ pub struct OriginalJob {
     pub unique_key: Option<String>,
     /// All failures that are remembered, oldest first.
     #[serde(default)]
-    pub errors: Vec<Failure>,
+    pub errors: Vec<FailureRecord>,
     /// Its level in the queue.
     #[serde(default)]
     pub priority: Priority,
@@ -121,12 +121,12 @@ pub struct OriginalJob {
     pub finished_at: Option<Time>,
 }
 
-const fn dead() -> State {
-    State::Dead
+const fn dead() -> JobState {
+    JobState::Dead
 }
 
 /// What it died of, whatever its history says.
-pub(super) struct Death {
+pub(super) struct DeathCause {
     pub(super) message: String,
     pub(super) error_type: Option<String>,
     stack_trace: Option<String>,
@@ -134,11 +134,11 @@ pub(super) struct Death {
     response_body: Option<String>,
 }
 
-impl Death {
+impl DeathCause {
     /// The last failure as it may be shown; an overflow has nothing to do with it.
     pub(super) fn of(
-        reason: Option<Reason>,
-        last: Option<&Failure>,
+        reason: Option<EndReason>,
+        last: Option<&FailureRecord>,
         redaction: &Redaction,
     ) -> Self {
         let none = Self {
@@ -148,7 +148,7 @@ impl Death {
             http_status: None,
             response_body: None,
         };
-        if reason == Some(Reason::Overflow) {
+        if reason == Some(EndReason::Overflow) {
             let message =
                 "the queue was full: this job, the oldest that waited, gave way to a newer one";
             return Self {
@@ -179,7 +179,7 @@ impl DeadLetter {
     /// shown.
     pub(super) fn new(job: &Job, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
         let failures = job.history.failures();
-        let death = Death::of(job.reason, failures.last(), redaction);
+        let death = DeathCause::of(job.reason, failures.last(), redaction);
         let delays = delays(&failures);
         Self {
             id: job.id,
@@ -209,13 +209,13 @@ impl DeadLetter {
 impl OriginalJob {
     fn new(
         job: &Job,
-        failures: Vec<Failure>,
+        failures: Vec<FailureRecord>,
         max_attempts: Option<u32>,
         redaction: &Redaction,
     ) -> Self {
         let (payload, payload_hex) = payload(job.payload.as_bytes());
         let retry = job
-            .terms
+            .options
             .retry()
             .and_then(|policy| serde_json::value::to_raw_value(&policy).ok());
         Self {
@@ -237,7 +237,7 @@ impl OriginalJob {
                 .collect(),
             priority: job.priority,
             retry,
-            traceparent: job.terms.trace(),
+            traceparent: job.options.trace(),
             finished_at: job.finished_at,
         }
     }
@@ -245,9 +245,9 @@ impl OriginalJob {
 
 /// Seconds waited between tries of the last life: what ended for good without having lost its
 /// worker ended a life.
-fn delays(failures: &[Failure]) -> Vec<f64> {
-    let ends_life = |pair: &[Failure]| {
-        let was_lost = pair[0].cause == Cause::Lost;
+fn delays(failures: &[FailureRecord]) -> Vec<f64> {
+    let ends_life = |pair: &[FailureRecord]| {
+        let was_lost = pair[0].cause == FailureCause::Lost;
         (pair[0].retry_in.is_none() && !was_lost) || pair[0].attempt > pair[1].attempt
     };
     let start = failures
@@ -256,7 +256,7 @@ fn delays(failures: &[Failure]) -> Vec<f64> {
         .map_or(0, |end| end + 1);
     failures[start..]
         .iter()
-        .filter(|failure| failure.cause != Cause::Lost)
+        .filter(|failure| failure.cause != FailureCause::Lost)
         .filter_map(|failure| failure.retry_in)
         .map(backstop_core::Span::as_secs_f64)
         .collect()

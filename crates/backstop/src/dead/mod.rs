@@ -25,17 +25,17 @@ mod letter;
 mod page;
 pub mod redrive;
 
-use crate::audit::{Audit, AuditEntry, Reason};
+use crate::audit::{AuditEntry, AuditLog, AuditReason};
 use crate::client::Backstop;
 use crate::worker::QueueSettings;
 use backstop_core::amend::Filter;
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, JobId, QueueName, RetryPolicy, State};
-pub use change::{Changed, DeadSelection};
+use backstop_core::{Job, JobId, JobState, QueueName, RetryPolicy};
+pub use change::{DeadChangeResult, DeadSelection};
 pub use filter::DeadFilter;
-pub use groups::{DeadGroup, Sample};
-pub use import::{BadLetter, LETTER_BYTES_MAX, Letter};
+pub use groups::{DeadGroup, DeadGroupSample};
+pub use import::{ImportedDeadLetter, InvalidDeadLetter, LETTER_BYTES_MAX};
 pub use letter::{DeadLetter, OriginalJob};
 pub use page::DeadPage;
 use std::collections::BTreeMap;
@@ -52,11 +52,11 @@ pub struct DeadStats {
 
 /// What became of a search for one dead letter.
 #[derive(Clone, Debug)]
-pub enum Shown {
+pub enum DeadLetterLookup {
     /// Here it is, with its payload whole.
     Letter(Box<DeadLetter>),
     /// The job is there, and in another state.
-    Elsewhere(State),
+    OtherState(JobState),
     /// There is no such job.
     NotFound,
 }
@@ -65,7 +65,7 @@ pub enum Shown {
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     backstop: Backstop,
-    log: Audit,
+    log: AuditLog,
     redaction: Arc<Redaction>,
     policies: Arc<BTreeMap<QueueName, RetryPolicy>>,
 }
@@ -107,7 +107,7 @@ impl DeadLetters {
 
     /// For this reason, if there is one: what the audit says of every change from here on.
     #[must_use]
-    pub fn because(mut self, reason: impl Into<Option<Reason>>) -> Self {
+    pub fn because(mut self, reason: impl Into<Option<AuditReason>>) -> Self {
         self.log = self.log.because(reason);
         self
     }
@@ -122,18 +122,18 @@ impl DeadLetters {
     /// With the retry policies of queues, for jobs that have none of their own: they say how many
     /// runs there could be.
     #[must_use]
-    pub fn retrying_by(mut self, policies: BTreeMap<QueueName, RetryPolicy>) -> Self {
+    pub fn with_retry_policies(mut self, policies: BTreeMap<QueueName, RetryPolicy>) -> Self {
         self.policies = Arc::new(policies);
         self
     }
 
     /// The changes, of dead letters and of everything else, the newest first.
-    pub async fn audit(&self, limit: usize) -> Answer<Vec<AuditEntry>> {
+    pub async fn audit(&self, limit: usize) -> StoreResult<Vec<AuditEntry>> {
         self.log.entries(limit).await
     }
 
     /// How many there are.
-    pub async fn stats(&self) -> Answer<DeadStats> {
+    pub async fn stats(&self) -> StoreResult<DeadStats> {
         let queues = self
             .backstop
             .store()
@@ -141,7 +141,7 @@ impl DeadLetters {
             .await?;
         let counts = queues
             .into_iter()
-            .map(|queue| (queue.name, queue.counts.of(State::Dead)));
+            .map(|queue| (queue.name, queue.counts.of(JobState::Dead)));
         let queues: BTreeMap<_, _> = counts.collect();
         Ok(DeadStats {
             total: queues.values().sum(),
@@ -150,7 +150,7 @@ impl DeadLetters {
     }
 
     /// How many fit, where that can be told without reading them all.
-    pub async fn estimate(&self, filter: &DeadFilter) -> Answer<Option<u64>> {
+    pub async fn estimate(&self, filter: &DeadFilter) -> StoreResult<Option<u64>> {
         let by_queue = DeadFilter {
             queue: filter.queue.clone(),
             ..DeadFilter::default()
@@ -177,29 +177,31 @@ impl DeadLetters {
     }
 
     /// One of them, with its payload whole.
-    pub async fn show(&self, id: JobId) -> Answer<Shown> {
-        Ok(self.shown(self.backstop.job(id).await?.as_ref()))
+    pub async fn show(&self, id: JobId) -> StoreResult<DeadLetterLookup> {
+        Ok(self.look_up(self.backstop.job(id).await?.as_ref()))
     }
 
     /// What there is to show of a job that was looked for.
-    pub fn shown(&self, job: Option<&Job>) -> Shown {
+    pub fn look_up(&self, job: Option<&Job>) -> DeadLetterLookup {
         match job {
-            None => Shown::NotFound,
-            Some(job) if job.state == State::Dead => Shown::Letter(Box::new(self.whole(job))),
-            Some(job) => Shown::Elsewhere(job.state),
+            None => DeadLetterLookup::NotFound,
+            Some(job) if job.state == JobState::Dead => {
+                DeadLetterLookup::Letter(Box::new(self.full_letter(job)))
+            }
+            Some(job) => DeadLetterLookup::OtherState(job.state),
         }
     }
 
     /// As it may be seen by whoever may see the job itself.
-    fn whole(&self, job: &Job) -> DeadLetter {
+    fn full_letter(&self, job: &Job) -> DeadLetter {
         DeadLetter::new(job, self.max_attempts(job), &self.redaction)
     }
 
     /// As it may be seen in a list.
-    fn redacted(&self, job: &Job) -> DeadLetter {
+    fn redacted_letter(&self, job: &Job) -> DeadLetter {
         let payload =
-            backstop_core::Payload::stored(self.redaction.payload(job.payload.as_bytes()));
-        let mut letter = self.whole(&Job {
+            backstop_core::Payload::from_stored(self.redaction.payload(job.payload.as_bytes()));
+        let mut letter = self.full_letter(&Job {
             payload,
             ..job.clone()
         });
@@ -210,9 +212,9 @@ impl DeadLetters {
 
     fn max_attempts(&self, job: &Job) -> Option<u32> {
         let of_queue = || self.policies.get(&job.queue).cloned();
-        let policy = job.terms.retry().or_else(of_queue);
+        let policy = job.options.retry().or_else(of_queue);
         policy
-            .unwrap_or_else(|| QueueSettings::usual(&job.queue).retry)
+            .unwrap_or_else(|| QueueSettings::default_for(&job.queue).retry)
             .max_attempts()
     }
 }
@@ -221,7 +223,7 @@ impl DeadLetters {
 fn of_queue(queue: Option<QueueName>) -> Filter {
     Filter {
         queue,
-        state: Some(State::Dead),
+        state: Some(JobState::Dead),
         ..Filter::default()
     }
 }

@@ -1,9 +1,9 @@
 //! Lists of dead letters, page by page.
 
 use super::{DeadFilter, DeadLetter, DeadLetters};
-use crate::search::{READ_MAX, Sieve, sift};
+use crate::search::{JobPredicate, READ_MAX, find_jobs};
 use backstop_core::Job;
-use backstop_core::port::{Answer, Damaged, Order, Page};
+use backstop_core::port::{DamagedJob, ListJobsResult, ListOrder, StoreResult};
 use backstop_core::redact::Redaction;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct DeadPage {
     /// The letters.
     pub letters: Vec<DeadLetter>,
     /// Those among them that cannot be read. Whether they fit is not known.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedJob>,
     /// Where the next page starts.
     pub next: Option<String>,
 }
@@ -26,9 +26,13 @@ impl DeadLetters {
         filter: &DeadFilter,
         cursor: Option<String>,
         limit: usize,
-    ) -> Answer<DeadPage> {
-        let found = self.find(filter, cursor, limit, Order::Newest).await?;
-        let letters = found.jobs.iter().map(|job| self.redacted(job)).collect();
+    ) -> StoreResult<DeadPage> {
+        let found = self.find(filter, cursor, limit, ListOrder::Newest).await?;
+        let letters = found
+            .jobs
+            .iter()
+            .map(|job| self.redacted_letter(job))
+            .collect();
         Ok(DeadPage {
             letters,
             damaged: found.damaged,
@@ -38,9 +42,15 @@ impl DeadLetters {
 
     /// A page of those that fit, the oldest death first, with their payloads whole: a backup, to be
     /// read by [`DeadLetters::import`].
-    pub async fn export(&self, filter: &DeadFilter, cursor: Option<String>) -> Answer<DeadPage> {
-        let found = self.find(filter, cursor, READ_MAX, Order::Oldest).await?;
-        let letters = found.jobs.iter().map(|job| self.whole(job)).collect();
+    pub async fn export(
+        &self,
+        filter: &DeadFilter,
+        cursor: Option<String>,
+    ) -> StoreResult<DeadPage> {
+        let found = self
+            .find(filter, cursor, READ_MAX, ListOrder::Oldest)
+            .await?;
+        let letters = found.jobs.iter().map(|job| self.full_letter(job)).collect();
         Ok(DeadPage {
             letters,
             damaged: found.damaged,
@@ -54,16 +64,16 @@ impl DeadLetters {
         filter: &DeadFilter,
         cursor: Option<String>,
         limit: usize,
-        order: Order,
-    ) -> Answer<Page> {
-        let sieve = OfLetters {
+        order: ListOrder,
+    ) -> StoreResult<ListJobsResult> {
+        let sieve = DeadLetterPredicate {
             filter,
             order,
             redaction: &self.redaction,
         };
-        sift(
+        find_jobs(
             &self.backstop,
-            &filter.narrowed(),
+            &filter.store_filter(),
             order,
             cursor,
             limit,
@@ -73,13 +83,13 @@ impl DeadLetters {
     }
 }
 
-struct OfLetters<'a> {
+struct DeadLetterPredicate<'a> {
     filter: &'a DeadFilter,
-    order: Order,
+    order: ListOrder,
     redaction: &'a Redaction,
 }
 
-impl Sieve for OfLetters<'_> {
+impl JobPredicate for DeadLetterPredicate<'_> {
     const LOOK_FOR: Duration = Duration::from_millis(100);
 
     fn fits(&self, job: &Job) -> bool {
@@ -91,6 +101,6 @@ impl Sieve for OfLetters<'_> {
     }
 
     fn lets_all_through(&self) -> bool {
-        self.filter.is_stores_own()
+        self.filter.is_covered_by_store()
     }
 }

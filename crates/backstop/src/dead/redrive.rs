@@ -36,7 +36,7 @@ use super::change::IDS_SHOWN;
 use backstop_core::port::StoreError;
 use backstop_core::redact::Redaction;
 use backstop_core::{QueueName, Span, Time};
-pub use rate::{NotARate, Rate};
+pub use rate::{InvalidRedriveRate, RedriveRate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -45,11 +45,11 @@ pub const CANARY_MAX: u32 = 500;
 /// The most letters one redrive requeues; another one takes the rest.
 pub const LETTERS_MAX: u64 = 100_000;
 /// Letters that go first, where nobody says.
-pub const CANARY_USUAL: u32 = 5;
+pub const CANARY_DEFAULT: u32 = 5;
 /// How many of them may die again, where nobody says.
-pub const MAX_FAILURES_USUAL: u32 = 0;
+pub const MAX_FAILURES_DEFAULT: u32 = 0;
 /// How fast the others follow, where nobody says.
-pub const THEN_RATE_USUAL: Rate = Rate::TEN_A_SECOND;
+pub const THEN_RATE_DEFAULT: RedriveRate = RedriveRate::TEN_A_SECOND;
 /// How often the canary is looked at.
 const WATCH_EVERY: Span = Span::millis(500);
 /// The longest wait between two looks at whether somebody wants it to stop.
@@ -58,13 +58,13 @@ const WAIT_MAX: Span = Span::secs(1);
 /// What to redrive, and how carefully.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Redrive {
+pub struct RedrivePlan {
     /// So many go first: 1 to [`CANARY_MAX`].
     pub canary: u32,
     /// More failures than these among them stop it.
     pub max_failures: u32,
     /// How fast the others follow.
-    pub then_rate: Rate,
+    pub then_rate: RedriveRate,
     /// Which letters.
     pub selection: DeadSelection,
 }
@@ -72,7 +72,7 @@ pub struct Redrive {
 /// How far a redrive is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RedrivePhase {
     /// The first ones are being requeued.
     Canary,
     /// They are being watched.
@@ -87,7 +87,7 @@ pub enum Phase {
     Failed,
 }
 
-impl Phase {
+impl RedrivePhase {
     /// Whether nothing more happens.
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Done | Self::Stopped | Self::Failed)
@@ -106,7 +106,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for RedrivePhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -118,7 +118,7 @@ pub struct RedriveReport {
     /// Names it.
     pub id: String,
     /// How far it is.
-    pub phase: Phase,
+    pub phase: RedrivePhase,
     /// Who started it.
     pub by: String,
     /// Why, if they said so. Secrets in it are hidden.
@@ -130,7 +130,7 @@ pub struct RedriveReport {
     pub ended_at: Option<Time>,
     /// What was asked for; of many ids the first hundred. Secrets in what is looked for are hidden.
     #[serde(flatten)]
-    pub plan: Redrive,
+    pub plan: RedrivePlan,
     /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
     #[serde(default)]
     pub picked: Option<u64>,
@@ -180,8 +180,8 @@ impl RedriveReport {
             .expected?
             .checked_sub(self.reached())
             .filter(|left| *left > 0)?;
-        (self.phase == Phase::Rate && !self.stalled)
-            .then(|| now.after(self.plan.then_rate.takes(left)))
+        (self.phase == RedrivePhase::Rate && !self.stalled)
+            .then(|| now.after(self.plan.then_rate.duration_of(left)))
     }
 }
 
@@ -204,7 +204,7 @@ pub enum RedriveError {
         /// The redrive.
         id: String,
         /// How it ended.
-        phase: Phase,
+        phase: RedrivePhase,
     },
     /// Somebody runs it.
     #[error(
@@ -223,9 +223,9 @@ pub enum RedriveError {
 
 /// What a runner knows beside the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Observed {
+struct RedriveObservation {
     /// Whether somebody wants it to stop.
-    stop_asked: bool,
+    stop_requested: bool,
     /// Whether there may be more letters to requeue.
     has_more: bool,
     /// From when on the rate allows more.
@@ -234,49 +234,58 @@ struct Observed {
 
 /// What to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Step {
+enum RedriveStep {
     /// Requeue so many of the oldest.
     Requeue(usize),
     /// Look again after this.
     Wait(Span),
     /// Go on to this phase.
-    Enter(Phase),
+    Enter(RedrivePhase),
     /// End like this.
-    End(Phase, String),
+    End(RedrivePhase, String),
 }
 
 /// What to do next.
-fn decide(report: &RedriveReport, observed: &Observed, now: Time) -> Step {
+fn decide(report: &RedriveReport, observed: &RedriveObservation, now: Time) -> RedriveStep {
     let plan = &report.plan;
-    if observed.stop_asked {
-        return Step::End(Phase::Stopped, "it was stopped on request".to_owned());
+    if observed.stop_requested {
+        return RedriveStep::End(
+            RedrivePhase::Stopped,
+            "it was stopped on request".to_owned(),
+        );
     }
     match report.phase {
-        Phase::Canary | Phase::Watching if report.died_again > u64::from(plan.max_failures) => {
-            Step::End(Phase::Failed, canary_died(report))
+        RedrivePhase::Canary | RedrivePhase::Watching
+            if report.died_again > u64::from(plan.max_failures) =>
+        {
+            RedriveStep::End(RedrivePhase::Failed, canary_died(report))
         }
-        Phase::Canary => {
+        RedrivePhase::Canary => {
             let missing = u64::from(plan.canary).saturating_sub(report.requeued);
             if missing > 0 && observed.has_more {
-                Step::Requeue(missing as usize)
+                RedriveStep::Requeue(missing as usize)
             } else {
-                Step::Enter(Phase::Watching)
+                RedriveStep::Enter(RedrivePhase::Watching)
             }
         }
-        Phase::Watching if report.open > 0 => Step::Wait(WATCH_EVERY),
-        Phase::Watching => Step::Enter(Phase::Rate),
-        Phase::Rate if share_is_exceeded(report) => Step::End(Phase::Failed, share_died(report)),
-        Phase::Rate if !observed.has_more => Step::End(Phase::Done, all_out(report)),
-        Phase::Rate if report.requeued >= LETTERS_MAX => Step::End(
-            Phase::Done,
+        RedrivePhase::Watching if report.open > 0 => RedriveStep::Wait(WATCH_EVERY),
+        RedrivePhase::Watching => RedriveStep::Enter(RedrivePhase::Rate),
+        RedrivePhase::Rate if share_is_exceeded(report) => {
+            RedriveStep::End(RedrivePhase::Failed, share_died(report))
+        }
+        RedrivePhase::Rate if !observed.has_more => {
+            RedriveStep::End(RedrivePhase::Done, describe_end(report))
+        }
+        RedrivePhase::Rate if report.requeued >= LETTERS_MAX => RedriveStep::End(
+            RedrivePhase::Done,
             format!("{LETTERS_MAX} letters are the most for one redrive; start another"),
         ),
-        Phase::Rate if now < observed.free_at => {
-            Step::Wait(observed.free_at.since(now).min(WAIT_MAX))
+        RedrivePhase::Rate if now < observed.free_at => {
+            RedriveStep::Wait(observed.free_at.since(now).min(WAIT_MAX))
         }
-        Phase::Rate => Step::Requeue(plan.then_rate.batch()),
-        Phase::Done | Phase::Stopped | Phase::Failed => {
-            Step::End(report.phase, report.why.clone().unwrap_or_default())
+        RedrivePhase::Rate => RedriveStep::Requeue(plan.then_rate.batch()),
+        RedrivePhase::Done | RedrivePhase::Stopped | RedrivePhase::Failed => {
+            RedriveStep::End(report.phase, report.why.clone().unwrap_or_default())
         }
     }
 }
@@ -316,7 +325,7 @@ fn share_died(report: &RedriveReport) -> String {
     )
 }
 
-fn all_out(report: &RedriveReport) -> String {
+fn describe_end(report: &RedriveReport) -> String {
     match report.requeued {
         0 if report.refused + report.damaged > 0 => {
             "none of those that fit could be requeued".to_owned()
@@ -332,7 +341,7 @@ fn too_many() -> RedriveError {
     RedriveError::BadPlan(most)
 }
 
-impl Redrive {
+impl RedrivePlan {
     /// The queue that all its letters are of, where one was named.
     fn queue(&self) -> Option<&QueueName> {
         match &self.selection {
@@ -360,7 +369,7 @@ impl Redrive {
         }
         let is_too_many = |count: usize| count as u64 > LETTERS_MAX;
         match &self.selection {
-            DeadSelection::Matching(filter) if filter.blank().is_some() => bad(
+            DeadSelection::Matching(filter) if filter.blank_field().is_some() => bad(
                 "a text or a class that is empty is no filter; say what to look for, or leave it out",
             ),
             nothing if nothing.check().is_err() => {
@@ -382,7 +391,7 @@ impl Redrive {
     }
 
     /// As reports tell it: a report is one small value, and is written at every step.
-    fn in_short(mut self) -> Self {
+    fn shortened(mut self) -> Self {
         if let DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } = &mut self.selection {
             ids.truncate(IDS_SHOWN);
         }

@@ -1,11 +1,11 @@
 use super::*;
-use crate::testing::{Test, start};
-use backstop_core::amend::Refusal;
-use backstop_core::port::{Enqueued, StoreError};
-use backstop_core::{Bounds, Span};
+use crate::testing::{TestBackstop, start};
+use backstop_core::amend::AmendRefusal;
+use backstop_core::port::{EnqueueOutcome, StoreError};
+use backstop_core::{QueueBounds, Span};
 
 /// A store with these dead letters in queue `q`, a second apart: name, payload, error.
-async fn given(letters: &[(&str, &str, &str)]) -> Test {
+async fn given(letters: &[(&str, &str, &str)]) -> TestBackstop {
     let test = start();
     for (name, payload, error) in letters {
         bury(&test, "q", name, payload, error).await;
@@ -13,20 +13,21 @@ async fn given(letters: &[(&str, &str, &str)]) -> Test {
     test
 }
 
-async fn bury(test: &Test, queue: &str, name: &str, payload: &str, error: &str) {
+async fn bury(test: &TestBackstop, queue: &str, name: &str, payload: &str, error: &str) {
     test.clock.advance(Span::secs(1));
     let line = serde_json::json!({
         "id": name, "queue": queue, "error": error, "error_type": "Boom", "attempt_count": 3,
         "original_job": { "payload": serde_json::from_str::<serde_json::Value>(payload).unwrap() },
     });
-    let letter = Letter::read(line.to_string().as_bytes(), test.backstop.now()).unwrap();
+    let letter =
+        ImportedDeadLetter::read(line.to_string().as_bytes(), test.backstop.now()).unwrap();
     assert_eq!(
         dead(test).import(vec![letter]).await.unwrap(),
-        [Enqueued::Inserted]
+        [EnqueueOutcome::Inserted]
     );
 }
 
-fn dead(test: &Test) -> DeadLetters {
+fn dead(test: &TestBackstop) -> DeadLetters {
     test.backstop.dead().by("ada@host")
 }
 
@@ -42,7 +43,7 @@ fn matching(text: &str) -> DeadFilter {
 }
 
 /// The names of those that are dead, the newest first.
-async fn names(test: &Test, filter: &DeadFilter) -> String {
+async fn names(test: &TestBackstop, filter: &DeadFilter) -> String {
     let (mut names, mut cursor) = (String::new(), None);
     loop {
         let page = dead(test).list(filter, cursor, 2).await.unwrap();
@@ -57,7 +58,7 @@ async fn names(test: &Test, filter: &DeadFilter) -> String {
     }
 }
 
-async fn state(test: &Test, name: &str) -> State {
+async fn state(test: &TestBackstop, name: &str) -> JobState {
     test.backstop
         .job(JobId::named(name))
         .await
@@ -139,7 +140,8 @@ async fn stats_and_groups_count_and_show_a_sample() {
 #[tokio::test]
 async fn one_letter_is_shown_whole_and_a_list_is_redacted() {
     let test = given(&[("a", r#"{"password":"hunter2"}"#, "token=abc123 refused")]).await;
-    let Shown::Letter(letter) = dead(&test).show(JobId::named("a")).await.unwrap() else {
+    let DeadLetterLookup::Letter(letter) = dead(&test).show(JobId::named("a")).await.unwrap()
+    else {
         panic!("not shown")
     };
     let text = serde_json::to_string(&letter).unwrap();
@@ -158,10 +160,13 @@ async fn one_letter_is_shown_whole_and_a_list_is_redacted() {
     );
     dead(&test).requeue(&ids(&["a"])).await.unwrap();
     let shown = dead(&test).show(JobId::named("a")).await.unwrap();
-    assert!(matches!(shown, Shown::Elsewhere(State::Ready)), "{shown:?}");
+    assert!(
+        matches!(shown, DeadLetterLookup::OtherState(JobState::Ready)),
+        "{shown:?}"
+    );
     assert!(matches!(
         dead(&test).show(JobId::named("z")).await.unwrap(),
-        Shown::NotFound
+        DeadLetterLookup::NotFound
     ));
 }
 
@@ -177,7 +182,7 @@ async fn the_oldest_go_first() {
         (changed.count, names(&test, &DeadFilter::default()).await),
         (2, "fedc".to_owned())
     );
-    assert_eq!(state(&test, "a").await, State::Ready);
+    assert_eq!(state(&test, "a").await, JobState::Ready);
 }
 
 #[tokio::test]
@@ -186,15 +191,15 @@ async fn a_change_that_full_queues_refuse_lists_a_thousand_and_counts_the_others
     for from in (0..2_500).step_by(500) {
         let letters = (from..from + 500).map(|n| {
             let line = format!(r#"{{"id":"{n}","queue":"q","original_job":{{"payload":{n}}}}}"#);
-            Letter::read(line.as_bytes(), test.backstop.now()).unwrap()
+            ImportedDeadLetter::read(line.as_bytes(), test.backstop.now()).unwrap()
         });
         dead(&test).import(letters.collect()).await.unwrap();
     }
     let full = QueueName::new("full").unwrap();
     for queue in [&full, &QueueName::new("q").unwrap()] {
-        let bounds = Bounds {
+        let bounds = QueueBounds {
             max_size: Some(0),
-            ..Bounds::default()
+            ..QueueBounds::default()
         };
         let (store, now) = (test.backstop.store(), test.backstop.now());
         store.set_bounds(queue.clone(), bounds, now).await.unwrap();
@@ -232,12 +237,12 @@ async fn a_selection_means_what_it_says_and_only_dead_letters() {
         .delete(&ids(&["b", "b", "a", "x", "z"]))
         .await
         .unwrap();
-    let refused = [("a", State::Ready), ("x", State::Ready)]
-        .map(|(name, state)| (JobId::named(name), Refusal::Elsewhere(state)));
+    let refused = [("a", JobState::Ready), ("x", JobState::Ready)]
+        .map(|(name, state)| (JobId::named(name), AmendRefusal::OtherState(state)));
     assert_eq!((changed.count, &changed.refused[..2]), (1, &refused[..]));
     assert_eq!(
         changed.refused[2..],
-        [(JobId::named("z"), Refusal::NotFound)]
+        [(JobId::named("z"), AmendRefusal::NotFound)]
     );
     let other = QueueName::new("other").unwrap();
     assert_eq!(
@@ -256,9 +261,9 @@ async fn a_selection_means_what_it_says_and_only_dead_letters() {
             moved.requeues,
             moved.history.failures().len()
         ),
-        (other, State::Ready, 1, 1)
+        (other, JobState::Ready, 1, 1)
     );
-    assert_eq!(state(&test, "x").await, State::Ready);
+    assert_eq!(state(&test, "x").await, JobState::Ready);
 }
 
 #[tokio::test]
@@ -279,7 +284,7 @@ async fn clear_removes_the_dead_of_one_queue_or_of_all() {
             dead(&test).stats().await.unwrap().total,
             state(&test, "x").await
         ),
-        (1, State::Ready)
+        (1, JobState::Ready)
     );
     assert_eq!(dead(&test).clear_all().await.unwrap().count, 1);
 }
@@ -324,15 +329,16 @@ async fn an_export_is_a_backup() {
         .collect();
     let other = start();
     other.clock.advance(Span::secs(60));
-    let read = |line: &String| Letter::read(line.as_bytes(), other.backstop.now()).unwrap();
+    let read =
+        |line: &String| ImportedDeadLetter::read(line.as_bytes(), other.backstop.now()).unwrap();
     let letters: Vec<_> = lines.iter().map(read).collect();
     assert_eq!(
         dead(&other).import(letters.clone()).await.unwrap(),
-        [Enqueued::Inserted; 5]
+        [EnqueueOutcome::Inserted; 5]
     );
     assert_eq!(
         dead(&other).import(letters).await.unwrap(),
-        [Enqueued::Same; 5]
+        [EnqueueOutcome::Same; 5]
     );
     let again = dead(&other)
         .export(&DeadFilter::default(), None)
@@ -380,10 +386,10 @@ async fn a_journal_keeps_the_newest() {
         test.clock.advance(Span::secs(1));
         let noted = dead(&test)
             .log
-            .note("requeue", serde_json::Value::Null)
+            .open_entry("requeue", serde_json::Value::Null)
             .await
             .unwrap();
-        dead(&test).log.note_end(noted, count, None).await;
+        dead(&test).log.record_end(noted, count, None).await;
     }
     let trim = async || dead(&test).log.journal().trim(100).await.unwrap();
     assert_eq!((trim().await, trim().await, trim().await), (100, 50, 0));

@@ -9,11 +9,11 @@
 //! Nothing else is waited for between two beats.
 
 use super::Engine;
-use super::refusals::Vital;
-use crate::kinds;
+use super::permission_errors::VitalCall;
 use crate::worker::QueueSettings;
+use crate::worker_kinds;
 use backstop_core::limits::BEAT_LEASES_MAX;
-use backstop_core::port::{Beat, Beaten};
+use backstop_core::port::{BeatRequest, BeatResult};
 use backstop_core::{Lease, QueueName, Span};
 use futures_util::FutureExt;
 use futures_util::future::{FusedFuture, join_all};
@@ -23,19 +23,19 @@ use tokio_util::sync::CancellationToken;
 /// Beats until told to stop.
 pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     let queues: Vec<QueueName> = engine.queues.keys().cloned().collect();
-    let mut announcing = std::pin::pin!(announce(engine).fuse());
+    let mut announcing = std::pin::pin!(announce_kinds(engine).fuse());
     loop {
         let period = if beat(engine, &queues).await {
-            period(engine)
+            beat_period(engine)
         } else {
-            period(engine).scaled(0.2)
+            beat_period(engine).scaled(0.2)
         };
         let mut rest = std::pin::pin!(tokio::time::sleep(period.into()));
         let is_over = loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break true,
-                () = engine.beat_now.notified() => break false,
+                () = engine.beat_requested.notified() => break false,
                 () = &mut rest => break false,
                 () = &mut announcing, if !announcing.is_terminated() => {}
             }
@@ -46,19 +46,19 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     }
     // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait
     // to find that out.
-    beat_part(engine, &[], engine.longest_lease(), Vec::new()).await;
-    if let Err(error) = kinds::withdraw(&engine.backstop, &engine.name).await {
+    send_beat(engine, &[], engine.longest_lease(), Vec::new()).await;
+    if let Err(error) = worker_kinds::withdraw(&engine.backstop, &engine.name).await {
         tracing::debug!(%error, "which kinds this worker knew is still to be read; it is forgotten in a day");
     }
 }
 
 /// Says which kinds this worker knows, until the store has taken it.
-async fn announce(engine: &Engine) {
+async fn announce_kinds(engine: &Engine) {
     while let Err(error) =
-        kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await
+        worker_kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await
     {
         tracing::debug!(%error, "it could not be said which kinds this worker knows; it is tried again");
-        tokio::time::sleep(period(engine).into()).await;
+        tokio::time::sleep(beat_period(engine).into()).await;
     }
 }
 
@@ -67,17 +67,17 @@ pub(crate) async fn fence_loop(engine: &Engine, stop: &CancellationToken) {
     loop {
         let now = Instant::now();
         // Without a beat in time, somebody else may already run the job: stop before that can be.
-        call_off(
+        cancel_runs(
             engine,
-            engine.held.uncertain(now),
+            engine.active_leases.expiring(now),
             "no beat got through in time",
         );
-        call_off(
+        cancel_runs(
             engine,
-            engine.held.overdue(now),
+            engine.active_leases.overdue(now),
             "it blocks its thread past its time limit; no more beats for it",
         );
-        engine.held.free_places(now);
+        engine.active_leases.free_suspect_slots(now);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -93,14 +93,14 @@ fn shortest_lease(engine: &Engine) -> Span {
 }
 
 /// Three beats fit into the shortest lease, so that two may be lost.
-pub(super) fn period(engine: &Engine) -> Span {
+pub(super) fn beat_period(engine: &Engine) -> Span {
     shortest_lease(engine).scaled(1.0 / 3.0)
 }
 
 /// Whether every beat got through to every queue. Leases of different terms are beaten for side by
 /// side: none waits for another's.
 async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
-    let mut by_term = engine.held.by_term();
+    let mut by_term = engine.active_leases.by_term();
     if by_term.is_empty() {
         // A worker with nothing to do is alive too.
         by_term.insert(engine.longest_lease(), Vec::new());
@@ -124,7 +124,7 @@ async fn beat_term(
     let mut all_through = true;
     loop {
         let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
-        all_through &= beat_part(engine, queues, term, leases).await;
+        all_through &= send_beat(engine, queues, term, leases).await;
         if rest.is_empty() {
             return all_through;
         }
@@ -132,23 +132,25 @@ async fn beat_term(
     }
 }
 
-async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
+async fn send_beat(engine: &Engine, queues: &[QueueName], term: Span, leases: Vec<Lease>) -> bool {
     let (now, sent) = (engine.now(), Instant::now());
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: engine.name.clone(),
         queues: queues.to_vec(),
         leases: leases.clone(),
         until: now.after(term),
     };
     let answer = engine.store().beat(beat, now).await;
-    engine.refusals.note(Vital::Beat, &answer, Instant::now());
+    engine
+        .permission_errors
+        .note(VitalCall::Beat, &answer, Instant::now());
     match answer {
-        Ok(Beaten { lost, unanswered }) => {
+        Ok(BeatResult { lost, unanswered }) => {
             let is_answered = |lease: &&Lease| !unanswered.contains(&lease.queue);
             engine
-                .held
-                .extended(leases.iter().filter(is_answered), sent);
-            call_off(
+                .active_leases
+                .note_extended(leases.iter().filter(is_answered), sent);
+            cancel_runs(
                 engine,
                 lost,
                 "its lease ended: it was cancelled, or another worker has it",
@@ -165,12 +167,12 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
     }
 }
 
-fn call_off(engine: &Engine, leases: Vec<Lease>, why: &str) {
+fn cancel_runs(engine: &Engine, leases: Vec<Lease>, why: &str) {
     // A lease may have been settled while the beat was under way; only what still waits or runs
     // here was lost.
-    for lease in engine.held.lose(leases) {
+    for lease in engine.active_leases.drop_lost(leases) {
         let Lease { queue, job, .. } = &lease;
         tracing::warn!(%job, %queue, "a run is called off: {why}");
-        engine.tally.lost();
+        engine.tally.count_lost();
     }
 }

@@ -1,7 +1,7 @@
 //! What is known about the world when a job dies.
 
 use super::Engine;
-use backstop_core::failure::Context;
+use backstop_core::failure::DeathContext;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -12,14 +12,14 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// The depths of the queues, and when they were read.
 #[derive(Default)]
-pub(crate) struct Depths(Mutex<Option<(Instant, BTreeMap<String, u64>)>>);
+pub(crate) struct QueueDepthCache(Mutex<Option<(Instant, BTreeMap<String, u64>)>>);
 
 impl Engine {
     /// What is known now. What the store does not tell is left out.
-    pub(crate) async fn context(&self) -> Context {
-        Context {
+    pub(crate) async fn context(&self) -> DeathContext {
+        DeathContext {
             queue_depths: self.depths().await,
-            breakers: self.guards.states(self.now()),
+            breakers: self.breakers.states(self.now()),
             worker: Some(self.name.to_string()),
             host: Some(
                 rustix::system::uname()

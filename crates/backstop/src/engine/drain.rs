@@ -2,19 +2,19 @@
 
 use super::Engine;
 use super::execute::execute;
-use super::progress::Progress;
-use super::recover::recover;
+use super::progress::WorkerProgress;
+use super::recover::recover_batch;
 use super::settle::settle;
 use backstop_core::limits::{PROMOTE_MAX, SEIZE_MAX};
-use backstop_core::plan::Want;
-use backstop_core::port::{Answer, Claim};
+use backstop_core::plan::QueueQuota;
+use backstop_core::port::{Claim, StoreResult};
 use tokio::time::Instant;
 
 /// Runs until nothing is ready or due.
-pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
+pub(crate) async fn drain(engine: Engine) -> StoreResult<WorkerProgress> {
     engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
-        let batch = recover(&engine, SEIZE_MAX, Vec::new()).await?;
+        let batch = recover_batch(&engine, SEIZE_MAX, Vec::new()).await?;
         while engine
             .store()
             .promote(PROMOTE_MAX, engine.now())
@@ -30,12 +30,12 @@ pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
 
 /// Runs one job of each queue: nothing waits under a lease that nobody beats for. Whether there was
 /// anything to run.
-async fn run_ready(engine: &Engine) -> Answer<bool> {
+async fn run_ready(engine: &Engine) -> StoreResult<bool> {
     let mut any = false;
     for (queue, settings) in &engine.queues {
         let number = engine.backstop.random().lease_number();
         let until = engine.now().after(settings.lease);
-        let wants = vec![Want {
+        let wants = vec![QueueQuota {
             queue: queue.clone(),
             max: 1,
         }];
@@ -45,9 +45,11 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
             until,
             wants,
         };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let granted = engine.store().claim(claim, engine.now()).await?.runs;
-        engine.held.insert(number, settings.lease, asked, &granted);
+        engine
+            .active_leases
+            .insert(number, settings.lease, sent_at, &granted);
         any |= !granted.is_empty();
         let (granted, over) = engine.within_rate(granted, settings.lease).await;
         settle(engine, over).await;

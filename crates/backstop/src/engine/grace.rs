@@ -15,20 +15,20 @@
 //! grace for ever, and nothing of what it left would be taken over.
 
 use super::Engine;
-use super::beat::period;
+use super::beat::beat_period;
 use backstop_core::{QueueName, Span, Time};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 /// Whether expired leases are taken over, or left alone.
-pub(super) struct Grace {
+pub(super) struct RecoveryGrace {
     until: Option<Time>,
-    pace: Pace,
-    contact: Contact,
-    parts: Parts,
+    clock_jumps: ClockJumpDetector,
+    contact: StoreContact,
+    unreachable: LocalUnreachableQueues,
 }
 
-impl Grace {
+impl RecoveryGrace {
     /// The grace of a worker that starts.
     pub(super) async fn at_start(engine: &Engine) -> Self {
         let (lease, now) = (engine.longest_lease(), engine.now());
@@ -38,9 +38,9 @@ impl Grace {
         let until = (!others).then(|| now.after(lease));
         Self {
             until,
-            pace: Pace::default(),
-            contact: Contact::default(),
-            parts: Parts::default(),
+            clock_jumps: ClockJumpDetector::default(),
+            contact: StoreContact::default(),
+            unreachable: LocalUnreachableQueues::default(),
         }
     }
 
@@ -53,43 +53,50 @@ impl Grace {
     }
 
     /// Takes note of the time.
-    pub(super) fn look(&mut self, engine: &Engine) {
-        if self.pace.jumped(engine.now()) {
+    pub(super) fn check_clock(&mut self, engine: &Engine) {
+        if self.clock_jumps.jumped(engine.now()) {
             self.begin(engine);
         }
     }
 
     /// Takes note of whether the store answered, and which of its queues did not.
-    pub(super) fn heard(&mut self, engine: &Engine, unanswered: Option<&[QueueName]>) {
-        if self.contact.is_back(unanswered.is_some(), period(engine)) {
+    pub(super) fn note_answer(&mut self, engine: &Engine, unanswered: Option<&[QueueName]>) {
+        if self
+            .contact
+            .is_back(unanswered.is_some(), beat_period(engine))
+        {
             tracing::warn!("the store answers again; leases that ran out meanwhile get one more");
             self.begin(engine);
         }
         let Some(unanswered) = unanswered else { return };
         let until = engine.now().after(engine.longest_lease());
-        let back = self
-            .parts
-            .heard(unanswered, period(engine), Instant::now(), until);
+        let back = self.unreachable.note_unanswered(
+            unanswered,
+            beat_period(engine),
+            Instant::now(),
+            until,
+        );
         if let Some(queue) = back.first() {
             tracing::warn!(%queue, count = back.len(), "queues answer again; leases that ran out meanwhile get one more");
-            engine.beat_now.notify_one();
+            engine.beat_requested.notify_one();
         }
     }
 
     /// Queues of which nothing is taken over yet.
-    pub(super) fn spared(&mut self, engine: &Engine) -> Vec<QueueName> {
-        self.parts.spared(engine.now(), engine.longest_lease())
+    pub(super) fn spared_queues(&mut self, engine: &Engine) -> Vec<QueueName> {
+        self.unreachable
+            .spared_queues(engine.now(), engine.longest_lease())
     }
 
     fn begin(&mut self, engine: &Engine) {
         self.until = Some(engine.now().after(engine.longest_lease()));
-        engine.beat_now.notify_one();
+        engine.beat_requested.notify_one();
     }
 }
 
 /// The queues of a store in parts that are away, or have come back.
 #[derive(Default)]
-struct Parts {
+struct LocalUnreachableQueues {
     /// When all queues but those that are away were last heard of.
     last: Option<Instant>,
     /// Since when a queue is away: never heard of, if that is unknown.
@@ -98,10 +105,10 @@ struct Parts {
     back: BTreeMap<QueueName, Time>,
 }
 
-impl Parts {
+impl LocalUnreachableQueues {
     /// Takes note of which queues did not answer while others did, at `at`; tells those that are
     /// back after longer than `patience`, and have grace until then.
-    fn heard(
+    fn note_unanswered(
         &mut self,
         unanswered: &[QueueName],
         patience: Span,
@@ -130,7 +137,7 @@ impl Parts {
     }
 
     /// Queues that are away or have grace. No grace is longer than a lease.
-    fn spared(&mut self, now: Time, lease: Span) -> Vec<QueueName> {
+    fn spared_queues(&mut self, now: Time, lease: Span) -> Vec<QueueName> {
         self.back
             .retain(|_, until| *until > now && until.since(now) <= lease);
         self.away.keys().chain(self.back.keys()).cloned().collect()
@@ -140,9 +147,9 @@ impl Parts {
 /// Compares the clock with this process's own: whoever moved it forward, every worker that goes by
 /// it must know.
 #[derive(Default)]
-struct Pace(Option<(Time, Instant)>);
+struct ClockJumpDetector(Option<(Time, Instant)>);
 
-impl Pace {
+impl ClockJumpDetector {
     /// What two readings may be apart without anybody having moved the clock.
     const NOISE: Span = Span::secs(1);
 
@@ -156,12 +163,12 @@ impl Pace {
 }
 
 /// When the store last answered, and whether it has failed since.
-struct Contact {
+struct StoreContact {
     last: Instant,
     has_failed: bool,
 }
 
-impl Default for Contact {
+impl Default for StoreContact {
     fn default() -> Self {
         Self {
             last: Instant::now(),
@@ -170,7 +177,7 @@ impl Default for Contact {
     }
 }
 
-impl Contact {
+impl StoreContact {
     /// Whether the store is back after longer than `patience`.
     fn is_back(&mut self, answered: bool, patience: Span) -> bool {
         self.has_failed |= !answered;
@@ -200,14 +207,14 @@ mod tests {
                 .map(|name| QueueName::new(name).expect("a name"))
                 .collect()
         };
-        let mut parts = Parts::default();
-        for (second, unanswered, spared) in heard {
+        let mut unreachable = LocalUnreachableQueues::default();
+        for (second, unanswered, spared_queues) in heard {
             let now = start.after(Span::secs((*second).cast_signed()));
             let at = began + std::time::Duration::from_secs(*second);
-            parts.heard(&names(unanswered), PATIENCE, at, now.after(LEASE));
+            unreachable.note_unanswered(&names(unanswered), PATIENCE, at, now.after(LEASE));
             assert_eq!(
-                parts.spared(now, LEASE),
-                names(spared),
+                unreachable.spared_queues(now, LEASE),
+                names(spared_queues),
                 "at {second} s of {heard:?}"
             );
         }
@@ -250,10 +257,16 @@ mod tests {
     #[test]
     fn grace_from_before_the_clock_was_set_back_is_over() {
         let queue = QueueName::new("a").expect("a name");
-        let (mut parts, now) = (Parts::default(), Time::from_millis(1_000_000));
-        parts.heard(std::slice::from_ref(&queue), PATIENCE, Instant::now(), now);
-        parts.heard(&[], PATIENCE, Instant::now(), now.after(LEASE));
-        assert_eq!(parts.spared(now, LEASE), [queue]);
-        assert_eq!(parts.spared(now.before(Span::secs(3_600)), LEASE), []);
+        let (mut unreachable, now) = (
+            LocalUnreachableQueues::default(),
+            Time::from_millis(1_000_000),
+        );
+        unreachable.note_unanswered(std::slice::from_ref(&queue), PATIENCE, Instant::now(), now);
+        unreachable.note_unanswered(&[], PATIENCE, Instant::now(), now.after(LEASE));
+        assert_eq!(unreachable.spared_queues(now, LEASE), [queue]);
+        assert_eq!(
+            unreachable.spared_queues(now.before(Span::secs(3_600)), LEASE),
+            []
+        );
     }
 }

@@ -15,101 +15,101 @@
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 
-mod again;
-mod asked;
+pub(crate) mod active_leases;
 pub(crate) mod beat;
+pub(crate) mod breakers;
+mod claim;
 pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod drain;
 pub(crate) mod execute;
-mod expired;
+mod gc;
 mod grace;
-pub(crate) mod guards;
-pub(crate) mod held;
-pub(crate) mod keeper;
-pub(crate) mod lane;
-pub(crate) mod meters;
-pub(crate) mod orders;
+pub(crate) mod maintenance;
+pub(crate) mod metrics;
 pub(crate) mod overlaps;
+pub(crate) mod permission_errors;
 pub(crate) mod progress;
-pub(crate) mod rates;
+pub(crate) mod queue_buffer;
+pub(crate) mod rate_limits;
 pub(crate) mod recover;
-pub(crate) mod refusals;
+mod recovery_lag;
 pub(crate) mod running;
+pub(crate) mod scheduler;
 pub(crate) mod settle;
+mod settle_retry;
 pub(crate) mod signals;
 pub(crate) mod suspects;
 pub(crate) mod sweep;
 pub(crate) mod table;
-mod tidy;
-pub(crate) mod timetable;
+pub(crate) mod worker_commands;
 
 use crate::client::Backstop;
-use crate::handler::{Handler, States};
-use crate::kinds::Known;
+use crate::handler::{Handler, HandlerStates};
 use crate::sweeps::Sweep;
 use crate::tables::Table;
-use crate::worker::{QueueSettings, Timing};
+use crate::worker::{QueueSettings, WorkerTiming};
+use crate::worker_kinds::WorkerKinds;
+use active_leases::ActiveLeases;
 use backstop_core::limits::PRUNE_MAX;
-use backstop_core::order::RunOf;
-use backstop_core::port::{Retention, Shelf, Store};
-use backstop_core::verdict::{Keep, Rules};
+use backstop_core::port::{PruneRequest, Retention, Store};
+use backstop_core::verdict::{DoneRetention, QueueRules};
+use backstop_core::worker_command::WorkerRun;
 use backstop_core::{Kind, QueueName, Schedule, Span, Time, WorkerName};
-use guards::Guards;
-use held::Held;
-use orders::Orders;
-use overlaps::Overlaps;
-use progress::Tally;
-use rates::Rates;
-use recover::Accused;
-use refusals::Refusals;
+use breakers::LocalBreakers;
+use overlaps::OverlapRecorder;
+use permission_errors::PermissionErrors;
+use progress::ProgressCounters;
+use rate_limits::LocalRateLimits;
+use recover::VanishedWorkers;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use suspects::Suspects;
+use suspects::LocalSuspectSlot;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use worker_commands::LocalWorkerCommands;
 
 /// What all loops of one worker share.
 pub(crate) struct Engine {
     pub(crate) backstop: Backstop,
     pub(crate) name: WorkerName,
     /// Which run of the worker of that name this is.
-    pub(crate) run: RunOf,
+    pub(crate) run: WorkerRun,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
     /// Queues it was told about and does not serve: others run their jobs.
-    minded: BTreeMap<QueueName, QueueSettings>,
+    managed_only: BTreeMap<QueueName, QueueSettings>,
     /// How long ended jobs stay, in the queues this worker was told about.
-    shelves: Vec<(QueueName, Shelf)>,
+    retentions: Vec<(QueueName, Retention)>,
     /// The same for all others; `None` leaves them alone.
-    usual_shelf: Option<Shelf>,
+    default_retention: Option<Retention>,
     handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
     /// What it fires by itself.
     pub(crate) schedules: Vec<Schedule>,
-    pub(crate) states: States,
+    pub(crate) states: HandlerStates,
     /// What this worker looks for; shared with all who look for the same.
     pub(crate) sweeps: Vec<Sweep>,
     /// Whose rows it works off; shared with all who work on the same.
     pub(crate) tables: Vec<Table>,
     /// The runtime that started the worker, for what must not hold up the loops of this one.
     pub(crate) callers: Option<Handle>,
-    pub(crate) timing: Timing,
-    pub(crate) held: Held,
-    pub(crate) tally: Tally,
-    pub(crate) guards: Guards,
-    depths: context::Depths,
+    pub(crate) timing: WorkerTiming,
+    pub(crate) active_leases: ActiveLeases,
+    pub(crate) tally: ProgressCounters,
+    pub(crate) breakers: LocalBreakers,
+    depths: context::QueueDepthCache,
     /// Asks for a beat before its time.
-    pub(crate) beat_now: Notify,
-    strangers: Strangers,
-    pub(crate) accused: Accused,
-    pub(crate) overlaps: Overlaps,
-    pub(crate) rates: Rates,
-    pub(crate) suspects: Suspects,
-    pub(crate) orders: Orders,
+    pub(crate) beat_requested: Notify,
+    unrunnable: UnrunnableJobs,
+    pub(crate) vanished_workers: VanishedWorkers,
+    pub(crate) overlaps: OverlapRecorder,
+    pub(crate) rate_limits: LocalRateLimits,
+    pub(crate) suspects: LocalSuspectSlot,
+    pub(crate) worker_commands: LocalWorkerCommands,
     /// Whether the store refuses what this worker lives on.
-    pub(crate) refusals: Refusals,
+    pub(crate) permission_errors: PermissionErrors,
     /// Ends of runs that the store has not answered for.
     pub(crate) unanswered: AtomicUsize,
 }
@@ -118,9 +118,9 @@ pub(crate) struct Engine {
 /// while another one ran. It then lets others claim first: they may be able to, and whoever is
 /// always first would give the same job back for ever.
 #[derive(Default)]
-struct Strangers(Mutex<Option<Instant>>);
+struct UnrunnableJobs(Mutex<Option<Instant>>);
 
-impl Strangers {
+impl UnrunnableJobs {
     /// Longer than such a job is given back for.
     const REMEMBERED: Duration = Duration::from_secs(30);
 
@@ -135,24 +135,24 @@ impl Engine {
         backstop: Backstop,
         name: WorkerName,
         queues: BTreeMap<QueueName, QueueSettings>,
-        shelves: Vec<(QueueName, Shelf)>,
+        retentions: Vec<(QueueName, Retention)>,
         handlers: BTreeMap<(QueueName, Option<Kind>), Arc<dyn Handler>>,
-        states: States,
-        timing: Timing,
+        states: HandlerStates,
+        timing: WorkerTiming,
     ) -> Self {
-        let run = RunOf {
+        let run = WorkerRun {
             id: format!("{:016x}", backstop.random().bits()),
             since: backstop.now(),
         };
-        let refusals = Refusals::new(longest_lease(&queues));
+        let permission_errors = PermissionErrors::new(longest_lease(&queues));
         Self {
             backstop,
             name,
             run,
             queues,
-            minded: BTreeMap::new(),
-            shelves,
-            usual_shelf: None,
+            managed_only: BTreeMap::new(),
+            retentions: retentions,
+            default_retention: None,
             handlers,
             schedules: Vec::new(),
             states,
@@ -160,53 +160,59 @@ impl Engine {
             tables: Vec::new(),
             callers: Handle::try_current().ok(),
             timing,
-            held: Held::default(),
-            tally: Tally::default(),
-            guards: Guards::default(),
-            depths: context::Depths::default(),
-            beat_now: Notify::new(),
-            strangers: Strangers::default(),
-            accused: Accused::default(),
-            overlaps: Overlaps::default(),
-            rates: Rates::default(),
-            suspects: Suspects::default(),
-            orders: Orders::default(),
-            refusals,
+            active_leases: ActiveLeases::default(),
+            tally: ProgressCounters::default(),
+            breakers: LocalBreakers::default(),
+            depths: context::QueueDepthCache::default(),
+            beat_requested: Notify::new(),
+            unrunnable: UnrunnableJobs::default(),
+            vanished_workers: VanishedWorkers::default(),
+            overlaps: OverlapRecorder::default(),
+            rate_limits: LocalRateLimits::default(),
+            suspects: LocalSuspectSlot::default(),
+            worker_commands: LocalWorkerCommands::default(),
+            permission_errors: permission_errors,
             unanswered: AtomicUsize::new(0),
         }
     }
 
     /// With work to look for.
-    pub(crate) fn sweeping(mut self, sweeps: Vec<Sweep>) -> Self {
+    pub(crate) fn with_sweeps(mut self, sweeps: Vec<Sweep>) -> Self {
         self.sweeps = sweeps;
         self
     }
 
     /// With tables to work off.
-    pub(crate) fn working_off(self, tables: Vec<Table>) -> Self {
+    pub(crate) fn with_tables(self, tables: Vec<Table>) -> Self {
         Self { tables, ..self }
     }
 
     /// With queues it has no handler for, and yet was told about.
-    pub(crate) fn minding(self, minded: BTreeMap<QueueName, QueueSettings>) -> Self {
-        Self { minded, ..self }
+    pub(crate) fn with_managed_only(
+        self,
+        managed_only: BTreeMap<QueueName, QueueSettings>,
+    ) -> Self {
+        Self {
+            managed_only,
+            ..self
+        }
     }
 
     /// All queues it was told about, served here or not.
     pub(crate) fn known_queues(&self) -> impl Iterator<Item = (&QueueName, &QueueSettings)> {
-        self.queues.iter().chain(&self.minded)
+        self.queues.iter().chain(&self.managed_only)
     }
 
     /// With ended jobs of queues it was told nothing of pruned by this.
-    pub(crate) fn keeping_house(self, usual_shelf: Option<Shelf>) -> Self {
+    pub(crate) fn with_default_retention(self, default_retention: Option<Retention>) -> Self {
         Self {
-            usual_shelf,
+            default_retention,
             ..self
         }
     }
 
     /// With schedules that it fires.
-    pub(crate) fn firing(self, schedules: Vec<Schedule>) -> Self {
+    pub(crate) fn with_schedules(self, schedules: Vec<Schedule>) -> Self {
         Self { schedules, ..self }
     }
 
@@ -225,8 +231,8 @@ impl Engine {
     }
 
     /// Which kinds it has handlers for.
-    pub(crate) fn known_kinds(&self) -> Known {
-        Known::by(
+    pub(crate) fn known_kinds(&self) -> WorkerKinds {
+        WorkerKinds::from_handlers(
             self.handlers
                 .keys()
                 .map(|(queue, kind)| (queue, kind.as_ref())),
@@ -234,16 +240,16 @@ impl Engine {
     }
 
     /// Notes that a job came here that could not run here.
-    pub(crate) fn note_stranger(&self) {
-        *self.strangers.lock() = Some(Instant::now());
+    pub(crate) fn note_unrunnable(&self) {
+        *self.unrunnable.lock() = Some(Instant::now());
     }
 
     /// How long to let others go first.
-    pub(crate) fn courtesy(&self) -> Span {
+    pub(crate) fn backoff(&self) -> Span {
         let lately = self
-            .strangers
+            .unrunnable
             .lock()
-            .is_some_and(|seen| seen.elapsed() < Strangers::REMEMBERED);
+            .is_some_and(|seen| seen.elapsed() < UnrunnableJobs::REMEMBERED);
         if lately {
             Span::millis(20).plus(Span::millis(50).scaled(self.backstop.random().unit()))
         } else {
@@ -252,22 +258,22 @@ impl Engine {
     }
 
     /// The rules by which runs of a queue are judged.
-    pub(crate) fn rules(settings: &QueueSettings) -> Rules<'_> {
-        let keep = if settings.shelf.done_for.is_zero() || settings.shelf.done_max == 0 {
-            Keep::Gone
+    pub(crate) fn rules(settings: &QueueSettings) -> QueueRules<'_> {
+        let keep = if settings.retention.done_for.is_zero() || settings.retention.done_max == 0 {
+            DoneRetention::Gone
         } else {
-            Keep::Listed
+            DoneRetention::Listed
         };
-        Rules {
+        QueueRules {
             retry: &settings.retry,
             keep,
         }
     }
 
-    pub(crate) fn retention(&self) -> Retention {
-        Retention {
-            usual: self.usual_shelf,
-            queues: self.shelves.clone(),
+    pub(crate) fn retention(&self) -> PruneRequest {
+        PruneRequest {
+            default: self.default_retention,
+            queues: self.retentions.clone(),
             max: PRUNE_MAX,
         }
     }
@@ -293,12 +299,15 @@ fn longest_lease(queues: &BTreeMap<QueueName, QueueSettings>) -> Span {
 /// under a second.
 const STORE_SLACK: Span = Span::secs(1);
 
-impl Timing {
+impl WorkerTiming {
     /// The longest time from a worker's death to the next run of a job it held under such a lease.
     /// A beat may have come just before the end, so the whole lease passes; then a sweep finds the
     /// job, and at the latest the next poll claims it.
     pub fn recovery_bound(&self, lease: Span) -> Span {
-        lease.plus(self.sweep).plus(self.poll).plus(STORE_SLACK)
+        lease
+            .plus(self.maintenance_interval)
+            .plus(self.poll)
+            .plus(STORE_SLACK)
     }
 }
 
@@ -308,7 +317,7 @@ mod tests {
 
     #[test]
     fn by_default_a_dead_workers_job_runs_again_within_twenty_seconds() {
-        let bound = Timing::default().recovery_bound(QueueSettings::default().lease);
+        let bound = WorkerTiming::default().recovery_bound(QueueSettings::default().lease);
         assert_eq!(bound, Span::secs(18));
     }
 }

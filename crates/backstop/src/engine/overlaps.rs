@@ -7,34 +7,34 @@
 //! | later | stale, or the store cannot be asked any more | it is written down and counted |
 
 use super::Engine;
-use super::meters;
-use crate::overlaps::Overlap;
+use super::metrics;
+use crate::overlaps::RunOverlap;
 use backstop_core::limits::OVERLAPS_MAX;
-use backstop_core::{Lease, Leased, Span, Time};
+use backstop_core::{Lease, LeasedRun, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// What is known of overlaps and not written down yet.
 #[derive(Default)]
-pub(crate) struct Overlaps(Mutex<Known>);
+pub(crate) struct OverlapRecorder(Mutex<PendingOverlaps>);
 
 #[derive(Default)]
-struct Known {
+struct PendingOverlaps {
     /// Runs that ended late, until the store has said whether that mattered.
-    late: BTreeMap<Lease, Overlap>,
+    late: BTreeMap<Lease, RunOverlap>,
     /// What the store has not been told.
-    untold: VecDeque<Overlap>,
+    unwritten: VecDeque<RunOverlap>,
 }
 
-impl Overlaps {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+impl OverlapRecorder {
+    fn lock(&self) -> MutexGuard<'_, PendingOverlaps> {
         // Every critical section leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A run ended after its lease was over.
-    fn ended_late(&self, lease: &Lease, overlap: Overlap) {
+    fn note_late(&self, lease: &Lease, overlap: RunOverlap) {
         let mut known = self.lock();
         if known.late.len() < OVERLAPS_MAX {
             known.late.insert(lease.clone(), overlap);
@@ -53,34 +53,34 @@ impl Overlaps {
             return;
         };
         tracing::warn!(job = %overlap.job, queue = %overlap.queue, "two runs of this job may have been alive together");
-        meters::overlapped(&overlap.queue);
-        if known.untold.len() < OVERLAPS_MAX {
-            known.untold.push_back(overlap);
+        metrics::count_overlap(&overlap.queue);
+        if known.unwritten.len() < OVERLAPS_MAX {
+            known.unwritten.push_back(overlap);
         }
     }
 
     /// Writes down what is known; what the store does not take is told with the next.
-    pub(crate) async fn tell(&self, engine: &Engine) {
+    pub(crate) async fn write_confirmed(&self, engine: &Engine) {
         loop {
-            let Some(overlap) = self.lock().untold.front().cloned() else {
+            let Some(overlap) = self.lock().unwritten.front().cloned() else {
                 return;
             };
             if let Err(error) = engine.backstop.note_overlap(&overlap).await {
                 return tracing::warn!(%error, job = %overlap.job, "an overlap could not be written down");
             }
-            self.lock().untold.pop_front();
+            self.lock().unwritten.pop_front();
         }
     }
 }
 
 impl Engine {
     /// Takes note of the end of a run that `began` then: whether it came too late.
-    pub(crate) fn note_end(&self, run: &Leased, began_at: Time) {
-        let Some(noticed) = self.held.ended(&run.lease) else {
+    pub(crate) fn note_late_end(&self, run: &LeasedRun, began_at: Time) {
+        let Some(noticed) = self.active_leases.note_run_end(&run.lease) else {
             return;
         };
         let now = self.now();
-        let overlap = Overlap {
+        let overlap = RunOverlap {
             job: run.lease.job,
             queue: run.lease.queue.clone(),
             kind: run.kind.clone(),
@@ -90,6 +90,6 @@ impl Engine {
             noticed_at: now.before(Span::from(Instant::now().duration_since(noticed))),
             ended_at: now,
         };
-        self.overlaps.ended_late(&run.lease, overlap);
+        self.overlaps.note_late(&run.lease, overlap);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a worker has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct WorkerProgress {
     /// Runs started.
     pub started: u64,
     /// Jobs done.
@@ -24,7 +24,7 @@ pub struct Progress {
     pub recovered: u64,
 }
 
-impl Progress {
+impl WorkerProgress {
     /// Runs whose end was accepted.
     pub const fn settled(&self) -> u64 {
         self.done + self.retried + self.dead + self.cancelled + self.released
@@ -33,7 +33,7 @@ impl Progress {
 
 /// The counters behind [`Progress`].
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct ProgressCounters {
     started: AtomicU64,
     done: AtomicU64,
     retried: AtomicU64,
@@ -44,21 +44,21 @@ pub(crate) struct Tally {
     recovered: AtomicU64,
 }
 
-impl Tally {
-    pub(crate) fn started(&self) {
+impl ProgressCounters {
+    pub(crate) fn count_started(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A job taken over from a dead worker; one that is not given another worker counts as dead as
     /// well.
-    pub(crate) fn recovered(&self, outcome: &Outcome) {
+    pub(crate) fn count_recovered(&self, outcome: &Outcome) {
         self.recovered.fetch_add(1, Ordering::Relaxed);
         if matches!(outcome, Outcome::Dead { .. }) {
-            self.settled(outcome);
+            self.count_settled(outcome);
         }
     }
 
-    pub(crate) fn settled(&self, outcome: &Outcome) {
+    pub(crate) fn count_settled(&self, outcome: &Outcome) {
         let counter = match outcome {
             Outcome::Done(_) => &self.done,
             Outcome::Retry { .. } => &self.retried,
@@ -71,13 +71,13 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn lost(&self) {
+    pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> WorkerProgress {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Progress {
+        WorkerProgress {
             started: read(&self.started),
             done: read(&self.done),
             retried: read(&self.retried),

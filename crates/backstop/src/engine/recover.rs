@@ -18,22 +18,22 @@
 //! [`Turn`], and the rest is taken over by that one alone: two that are at it together meet twice
 //! as many pushes, and are hardly done sooner.
 
-mod turn;
+mod leader;
 
 use super::Engine;
-use super::meters;
-use super::settle::{given_back, settle_by_halves};
-use backstop_core::blame::{accused, judge_vanished};
-use backstop_core::failure::{Context, History};
+use super::metrics;
+use super::settle::{released_for_room, settle_by_halves};
+use backstop_core::blame::{accused_workers, judge_vanished};
+use backstop_core::failure::{DeathContext, FailureHistory};
 use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
-use backstop_core::port::{Answer, Seize, Seized, Seizure, Settled};
+use backstop_core::port::{SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, StoreResult};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Outcome, QueueName, Span, Time, WorkerName};
+pub(super) use leader::RecoveryLeader;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-pub(super) use turn::Turn;
 
 /// A batch that takes longer is too large.
 const BATCH_TIME: Duration = Duration::from_micros(1_500);
@@ -53,61 +53,61 @@ const ROUNDS_MAX: usize = 50;
 /// it has come back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workers remembered to have vanished while a suspect ran.
-const ACCUSED_MAX: usize = 1_000;
+const VANISHED_MAX: usize = 1_000;
 
 /// How many jobs a batch takes: as many as keep it short.
-pub(super) struct Stride {
+pub(super) struct BatchSizer {
     jobs: usize,
     /// How long the smallest batches took of late.
-    looks: VecDeque<Duration>,
+    probes: VecDeque<Duration>,
     /// Batches since the last of them.
     since: usize,
 }
 
-impl Default for Stride {
+impl Default for BatchSizer {
     fn default() -> Self {
         Self {
             jobs: BATCH_MIN,
-            looks: VecDeque::with_capacity(LOOKS),
+            probes: VecDeque::with_capacity(LOOKS),
             since: 0,
         }
     }
 }
 
-impl Stride {
+impl BatchSizer {
     /// Jobs of the next batch.
     fn jobs(&self) -> usize {
-        if self.is_to_look() {
+        if self.is_to_probe() {
             BATCH_MIN
         } else {
             self.jobs
         }
     }
 
-    fn is_to_look(&self) -> bool {
-        self.looks.len() < LOOKS || self.since >= LOOK_EVERY
+    fn is_to_probe(&self) -> bool {
+        self.probes.len() < LOOKS || self.since >= LOOK_EVERY
     }
 
     /// Follows how long the last batch took.
-    fn follow(&mut self, took: Duration) {
-        if self.is_to_look() {
-            self.looked(took);
+    fn note_batch(&mut self, took: Duration) {
+        if self.is_to_probe() {
+            self.note_probe(took);
         } else {
             self.since += 1;
-            self.stepped(took);
+            self.resize(took);
         }
     }
 
-    fn looked(&mut self, took: Duration) {
-        if self.looks.len() == LOOKS {
-            self.looks.pop_front();
+    fn note_probe(&mut self, took: Duration) {
+        if self.probes.len() == LOOKS {
+            self.probes.pop_front();
         }
-        self.looks.push_back(took);
+        self.probes.push_back(took);
         self.since = 0;
     }
 
-    fn stepped(&mut self, took: Duration) {
-        let smallest = self.looks.iter().min().copied().unwrap_or(took);
+    fn resize(&mut self, took: Duration) {
+        let smallest = self.probes.iter().min().copied().unwrap_or(took);
         if took > BATCH_TIME.max(smallest * 3 / 2) {
             self.jobs = (self.jobs / 2).max(BATCH_MIN);
         } else if took <= (BATCH_TIME * 2 / 3).max(smallest * 5 / 4) {
@@ -123,15 +123,15 @@ fn pause(jobs: usize, took: Duration) -> Duration {
 }
 
 /// What recovery came to.
-pub(super) struct Recovered {
+pub(super) struct RecoveryResult {
     /// Jobs taken over.
     pub(super) jobs: usize,
-    pub(super) left: Left,
+    pub(super) left: RecoveryRemainder,
 }
 
 /// What recovery left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Left {
+pub(super) enum RecoveryRemainder {
     /// Nothing.
     None,
     /// There may be more, and it is this worker's turn.
@@ -141,32 +141,32 @@ pub(super) enum Left {
 }
 
 /// Takes over expired leases, a few batches of them.
-pub(super) async fn recover_some(
+pub(super) async fn recover_batches(
     engine: &Engine,
-    stride: &mut Stride,
-    turn: &mut Turn,
+    sizer: &mut BatchSizer,
+    leader: &mut RecoveryLeader,
     spared: &[QueueName],
-) -> Answer<Recovered> {
+) -> StoreResult<RecoveryResult> {
     let mut jobs = 0;
     for _ in 0..ROUNDS_MAX {
-        let (began, wanted) = (Instant::now(), stride.jobs());
-        let batch = recover(engine, wanted, spared.to_vec()).await?;
+        let (began, wanted) = (Instant::now(), sizer.jobs());
+        let batch = recover_batch(engine, wanted, spared.to_vec()).await?;
         jobs += batch.jobs;
         if !batch.more {
-            return Ok(Recovered {
+            return Ok(RecoveryResult {
                 jobs,
-                left: Left::None,
+                left: RecoveryRemainder::None,
             });
         }
         let took = began.elapsed();
         // A short one tells nothing of how long a full one takes.
         if batch.jobs >= wanted {
-            stride.follow(took);
+            sizer.note_batch(took);
         }
-        if !turn.is_mine(engine).await {
-            return Ok(Recovered {
+        if !leader.is_mine(engine).await {
+            return Ok(RecoveryResult {
                 jobs,
-                left: Left::ToAnother,
+                left: RecoveryRemainder::ToAnother,
             });
         }
         tokio::time::sleep(pause(batch.jobs, took)).await;
@@ -176,9 +176,9 @@ pub(super) async fn recover_some(
             break;
         }
     }
-    Ok(Recovered {
+    Ok(RecoveryResult {
         jobs,
-        left: Left::More,
+        left: RecoveryRemainder::More,
     })
 }
 
@@ -193,13 +193,13 @@ pub(crate) struct RecoveredBatch {
 
 /// Takes over at most `max` jobs of expired leases, of no queue that is spared, and puts them back,
 /// or to rest.
-pub(crate) async fn recover(
+pub(crate) async fn recover_batch(
     engine: &Engine,
     max: usize,
     spared: Vec<QueueName>,
-) -> Answer<RecoveredBatch> {
+) -> StoreResult<RecoveredBatch> {
     let now = engine.now();
-    let seize = Seize {
+    let seize = SeizeRequest {
         number: engine.backstop.random().lease_number(),
         worker: engine.name.clone(),
         until: now.after(engine.longest_lease()),
@@ -207,7 +207,7 @@ pub(crate) async fn recover(
         spared,
     };
     // Seize before judging: from here on the old worker's word is stale.
-    let Seizure { runs: seized, more } = engine.store().seize(seize, now).await?;
+    let SeizeResult { runs: seized, more } = engine.store().seize(seize, now).await?;
     let batch = RecoveredBatch {
         jobs: seized.len(),
         more,
@@ -215,32 +215,34 @@ pub(crate) async fn recover(
     if seized.is_empty() {
         return Ok(batch);
     }
-    let known = engine.accused.with(&seized, now, engine.longest_lease());
+    let known = engine
+        .vanished_workers
+        .including(&seized, now, engine.longest_lease());
     let mut settlements = judge_vanished(&seized, &known, now);
     for settlement in &mut settlements {
         if let Outcome::Dead { history, .. } = &mut settlement.outcome {
-            *history = in_context(engine, history, now).await;
+            *history = with_context(engine, history, now).await;
         }
     }
-    settle(engine, &seized, &settlements, now).await?;
+    put_back(engine, &seized, &settlements, now).await?;
     Ok(batch)
 }
 
 /// What is known of a death by crashes: above all whom it took along.
-async fn in_context(engine: &Engine, history: &History, now: Time) -> History {
+async fn with_context(engine: &Engine, history: &FailureHistory, now: Time) -> FailureHistory {
     let lost_workers = history.lost_workers(now, LOST_WITHIN);
-    history.in_context(Context {
+    history.with_context(DeathContext {
         lost_workers,
         ..engine.context().await
     })
 }
 
-async fn settle(
+async fn put_back(
     engine: &Engine,
-    seized: &[Seized],
+    seized: &[SeizedRun],
     settlements: &[Settlement],
     now: Time,
-) -> Answer<()> {
+) -> StoreResult<()> {
     // All of them, also where the store refused the last end it was told: what is left out here
     // nobody tells it again.
     let answers = settle_by_halves(engine, settlements).await?;
@@ -252,24 +254,28 @@ async fn settle(
             &seized.vanished.worker,
         );
         match answer {
-            Ok(Settled::Applied) => {
-                engine.tally.recovered(&settlement.outcome);
-                meters::recovered(queue, &settlement.outcome);
+            Ok(SettleOutcome::Applied) => {
+                engine.tally.count_recovered(&settlement.outcome);
+                metrics::count_recovered(queue, &settlement.outcome);
                 if matches!(settlement.outcome, Outcome::Dead { .. }) {
-                    engine
-                        .guards
-                        .died_of((queue.clone(), seized.run.kind.clone()), None, true);
+                    engine.breakers.note_death_of(
+                        (queue.clone(), seized.run.kind.clone()),
+                        None,
+                        true,
+                    );
                 }
                 tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
             }
-            Ok(Settled::Full) => {
-                engine
-                    .guards
-                    .died_of((queue.clone(), seized.run.kind.clone()), None, false);
-                refused.push(given_back(settlement, now));
+            Ok(SettleOutcome::Full) => {
+                engine.breakers.note_death_of(
+                    (queue.clone(), seized.run.kind.clone()),
+                    None,
+                    false,
+                );
+                refused.push(released_for_room(settlement, now));
             }
-            Ok(Settled::Stale) => {}
-            Ok(Settled::Unanswered) => {
+            Ok(SettleOutcome::Stale) => {}
+            Ok(SettleOutcome::Unanswered) => {
                 tracing::warn!(%job, %queue, %worker, "its job was taken over, and not put back yet: its queue does not answer");
             }
             Err(error) => {
@@ -286,17 +292,17 @@ async fn settle(
 /// Workers that vanished while a suspect ran, and when that was seen: their other jobs may expire
 /// later.
 #[derive(Default)]
-pub(crate) struct Accused(Mutex<BTreeMap<WorkerName, Time>>);
+pub(crate) struct VanishedWorkers(Mutex<BTreeMap<WorkerName, Time>>);
 
-impl Accused {
+impl VanishedWorkers {
     /// All that are known, those of this batch included. What a worker held has expired two leases
     /// later.
-    fn with(&self, batch: &[Seized], now: Time, lease: Span) -> BTreeSet<WorkerName> {
+    fn including(&self, batch: &[SeizedRun], now: Time, lease: Span) -> BTreeSet<WorkerName> {
         // One map, always whole.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, seen| now.since(*seen) <= lease.times(2));
-        for worker in accused(batch, now) {
-            if known.len() < ACCUSED_MAX {
+        for worker in accused_workers(batch, now) {
+            if known.len() < VANISHED_MAX {
                 known.insert(worker.clone(), now);
             }
         }
@@ -310,10 +316,10 @@ mod tests {
 
     /// Of how many jobs batches are that take so long.
     fn check(micros: impl Fn(usize) -> u64, expected: &[usize]) {
-        let mut stride = Stride::default();
+        let mut sizer = BatchSizer::default();
         let next = |_: &usize| {
-            let jobs = stride.jobs();
-            stride.follow(Duration::from_micros(micros(jobs)));
+            let jobs = sizer.jobs();
+            sizer.note_batch(Duration::from_micros(micros(jobs)));
             jobs
         };
         assert_eq!(expected.iter().map(next).collect::<Vec<_>>(), expected);
@@ -346,10 +352,10 @@ mod tests {
 
     #[test]
     fn how_slow_a_store_is_for_everything_is_tried_again() {
-        let mut stride = Stride::default();
+        let mut sizer = BatchSizer::default();
         let mut batch = |fixed: u64| {
-            let jobs = stride.jobs();
-            stride.follow(Duration::from_micros(fixed + jobs as u64 * 30));
+            let jobs = sizer.jobs();
+            sizer.note_batch(Duration::from_micros(fixed + jobs as u64 * 30));
             jobs
         };
         let slow: Vec<usize> = (0..8).map(|_| batch(60_000)).collect();
@@ -363,12 +369,12 @@ mod tests {
     #[test]
     fn a_look_that_met_something_else_does_not_count() {
         let mut took = [60, 1, 60, 60].into_iter();
-        let mut stride = Stride::default();
+        let mut sizer = BatchSizer::default();
         for _ in 0..LOOKS {
-            stride.follow(Duration::from_millis(took.next().unwrap_or_default()));
+            sizer.note_batch(Duration::from_millis(took.next().unwrap_or_default()));
         }
-        stride.follow(Duration::from_millis(3));
-        assert_eq!(stride.jobs(), BATCH_MIN);
+        sizer.note_batch(Duration::from_millis(3));
+        assert_eq!(sizer.jobs(), BATCH_MIN);
     }
 
     #[test]

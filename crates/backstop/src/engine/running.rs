@@ -2,17 +2,17 @@
 
 use super::Engine;
 use super::beat::{beat_loop, fence_loop};
+use super::breakers::breaker_loop;
 use super::dispatch::Dispatcher;
-use super::guards::guard_loop;
-use super::keeper::keeper_loop;
-use super::orders::order_loop;
-use super::progress::Progress;
+use super::maintenance::maintenance_loop;
+use super::progress::WorkerProgress;
+use super::scheduler::scheduler_loop;
 use super::settle::{WAITING_MAX, settle_loop};
 use super::signals::LastSignal;
 use super::sweep::sweep_loop;
 use super::table::table_loop;
-use super::timetable::timetable_loop;
-use crate::worker::{BadWorker, Services};
+use super::worker_commands::command_loop;
+use crate::worker::{ServicePlacement, WorkerSetupError};
 use backstop_core::port::StoreError;
 use backstop_core::{Span, WorkerName};
 use std::sync::Arc;
@@ -27,15 +27,18 @@ const LAST_SETTLE: Span = Span::secs(10);
 
 /// A worker that runs. Dropping it stops it without waiting; its leases then run out.
 #[must_use = "dropping a running worker stops it"]
-pub struct Running {
+pub struct RunningWorker {
     engine: Arc<Engine>,
     stop: CancellationToken,
     force: CancellationToken,
     supervisor: Option<JoinHandle<()>>,
 }
 
-impl Running {
-    pub(crate) fn start(engine: Engine, services: Services) -> Result<Self, BadWorker> {
+impl RunningWorker {
+    pub(crate) fn start(
+        engine: Engine,
+        services: ServicePlacement,
+    ) -> Result<Self, WorkerSetupError> {
         let engine = Arc::new(engine);
         let (stop, force) = (CancellationToken::new(), CancellationToken::new());
         let services_stop = CancellationToken::new();
@@ -72,27 +75,27 @@ impl Running {
     }
 
     /// What it has done so far.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> WorkerProgress {
         self.engine.tally.progress()
     }
 
     /// Whether it stops, or has stopped, because an operator asked for it, as
     /// [`Changes::order`](crate::operate::Changes::order) does.
-    pub fn was_asked_to_stop(&self) -> bool {
-        self.engine.orders.was_asked_to_stop()
+    pub fn was_stopped_by_operator(&self) -> bool {
+        self.engine.worker_commands.was_stopped_by_operator()
     }
 
     /// Why it stopped, or is about to, by itself: the store refuses its claims, settlements or
     /// beats for good, for lack of rights or of the right schema. An outage of the store stops no
     /// worker, and neither does a refusal that passes within half a minute.
-    pub fn refused(&self) -> Option<StoreError> {
-        self.engine.refusals.last_word()
+    pub fn permission_error(&self) -> Option<StoreError> {
+        self.engine.permission_errors.final_error()
     }
 
     /// Whether the store ever answered a claim of it, or what it refuses now. Then it had the right
     /// to work once, and may have it again.
     pub fn was_served(&self) -> bool {
-        self.engine.refusals.was_served()
+        self.engine.permission_errors.was_served()
     }
 
     /// Tells it to stop: no more claims, running jobs may end, the rest is given back.
@@ -108,7 +111,7 @@ impl Running {
     }
 
     /// Waits until it has stopped.
-    pub async fn stopped(mut self) -> Progress {
+    pub async fn stopped(mut self) -> WorkerProgress {
         self.ended().await;
         self.engine.tally.progress()
     }
@@ -126,7 +129,7 @@ impl Running {
 
     /// Stops on Ctrl-C, at once on the second, as far as it counts by [`LastSignal`]; ends as well
     /// if the worker has stopped by itself, see [`Running::refused`].
-    pub async fn until_ctrl_c(mut self) -> Progress {
+    pub async fn until_ctrl_c(mut self) -> WorkerProgress {
         let mut last = LastSignal::default();
         tokio::select! {
             () = self.ended() => {}
@@ -154,7 +157,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
         if self.supervisor.is_some() {
             self.force();
@@ -163,19 +166,19 @@ impl Drop for Running {
 }
 
 /// How to wait for the services to end.
-enum ServicesEnd {
+enum ServicesHandle {
     Thread(std::thread::JoinHandle<()>),
     Task(JoinHandle<()>),
 }
 
 /// A worker without beats would claim on, lose what it claims, and look healthy. If its services
 /// end before they are told to, by a panic or with their runtime, the worker stops.
-struct Indispensable {
+struct ServicesGuard {
     stop: CancellationToken,
     worker_stop: CancellationToken,
 }
 
-impl Drop for Indispensable {
+impl Drop for ServicesGuard {
     fn drop(&mut self) {
         if !self.stop.is_cancelled() && !self.worker_stop.is_cancelled() {
             tracing::error!("beats and recovery ended unexpectedly; the worker stops");
@@ -186,12 +189,12 @@ impl Drop for Indispensable {
 
 fn start_services(
     engine: &Arc<Engine>,
-    services: Services,
+    services: ServicePlacement,
     stop: CancellationToken,
     worker_stop: CancellationToken,
-) -> Result<ServicesEnd, BadWorker> {
+) -> Result<ServicesHandle, WorkerSetupError> {
     let engine = Arc::clone(engine);
-    let indispensable = Indispensable {
+    let indispensable = ServicesGuard {
         stop: stop.clone(),
         worker_stop: worker_stop.clone(),
     };
@@ -200,24 +203,24 @@ fn start_services(
         tokio::join!(
             beat_loop(&engine, &stop),
             fence_loop(&engine, &stop),
-            keeper_loop(&engine, &stop),
-            guard_loop(&engine, &stop),
-            order_loop(&engine, &stop, &worker_stop),
+            maintenance_loop(&engine, &stop),
+            breaker_loop(&engine, &stop),
+            command_loop(&engine, &stop, &worker_stop),
             sweep_loop(&engine, &stop),
             table_loop(&engine, &stop),
-            timetable_loop(&engine, &stop)
+            scheduler_loop(&engine, &stop)
         );
     };
     match services {
-        Services::CallersRuntime => Ok(ServicesEnd::Task(tokio::spawn(serve))),
-        Services::OwnThread => {
-            let failed = |error: std::io::Error| BadWorker::Thread(error.to_string());
+        ServicePlacement::CallersRuntime => Ok(ServicesHandle::Task(tokio::spawn(serve))),
+        ServicePlacement::OwnThread => {
+            let failed = |error: std::io::Error| WorkerSetupError::Thread(error.to_string());
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .map_err(failed)?;
             let thread = std::thread::Builder::new().name("backstop-services".to_owned());
-            Ok(ServicesEnd::Thread(
+            Ok(ServicesHandle::Thread(
                 thread
                     .spawn(move || runtime.block_on(serve))
                     .map_err(failed)?,
@@ -230,7 +233,7 @@ async fn supervise(
     engine: Arc<Engine>,
     stop: CancellationToken,
     force: CancellationToken,
-    services: ServicesEnd,
+    services: ServicesHandle,
     services_stop: CancellationToken,
 ) {
     // Also when the caller's runtime goes away and drops this: beats for runs that are gone would
@@ -260,12 +263,12 @@ async fn supervise(
     }
     services_stop.cancel();
     match services {
-        ServicesEnd::Task(task) => drop(task.await),
-        ServicesEnd::Thread(thread) => {
+        ServicesHandle::Task(task) => drop(task.await),
+        ServicesHandle::Thread(thread) => {
             drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }
-    if !engine.held.is_empty() {
+    if !engine.active_leases.is_empty() {
         tracing::warn!("stopped with leases left; they run out by themselves");
     }
 }
@@ -280,7 +283,7 @@ async fn end_runs(engine: &Engine, runs: &TaskTracker, force: &CancellationToken
             tracing::warn!("running jobs did not end within {}; they are called off", engine.timing.grace);
         }
     }
-    engine.held.cancel_all();
+    engine.active_leases.cancel_all();
     let patience = engine.timing.cancel_grace.plus(Span::secs(1));
     if tokio::time::timeout(patience.into(), runs.wait())
         .await

@@ -9,10 +9,10 @@
 //! the store.
 
 use super::Engine;
-use super::again::{Again, How};
+use super::settle_retry::{RetryQueue, SettleCallKind};
 use crate::client::Backstop;
-use backstop_core::failure::History;
-use backstop_core::port::{Answer, Settled, StoreError};
+use backstop_core::failure::FailureHistory;
+use backstop_core::port::{SettleOutcome, StoreError, StoreResult};
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, Outcome, QueueName, Span, Time};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -31,7 +31,7 @@ const UNDER_WAY_MAX: usize = 2;
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 const SLOW_MAX: usize = 2;
 /// Settlements that are worth a call beside another.
-const BESIDE_MIN: usize = 250;
+const PARALLEL_MIN: usize = 250;
 /// Ended runs that may wait to be settled, before they are taken up: handlers then wait too. Of as
 /// many that were not answered for nothing more is claimed; those that run meanwhile are still
 /// taken up, since only what is here is not called off.
@@ -47,38 +47,40 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// cluster may be, holds up no other.
 pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settlement>) {
     let linger: Duration = engine.timing.settle_linger.into();
-    let (mut under_way, mut trying) = (FuturesUnordered::new(), FuturesUnordered::new());
+    let (mut under_way, mut retries) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (mut batch, mut is_open, mut due) = (Vec::with_capacity(BATCH_MAX), true, Instant::now());
-    let (mut again, mut calls) = (Again::default(), Calls::default());
-    while is_open || !batch.is_empty() || !under_way.is_empty() || !again.is_empty() {
+    let (mut retry_queue, mut calls) = (RetryQueue::default(), FirstCalls::default());
+    while is_open || !batch.is_empty() || !under_way.is_empty() || !retry_queue.is_empty() {
         let now = Instant::now();
         for slow in calls.grow_slow(now) {
-            again.follow(&slow, now);
+            retry_queue.track_call(&slow, now);
         }
-        again.take_from(&mut batch);
-        engine.unanswered.store(again.len(), Ordering::Relaxed);
+        retry_queue.take_queued_from(&mut batch);
+        engine
+            .unanswered
+            .store(retry_queue.len(), Ordering::Relaxed);
         let waited = linger.is_zero() || !is_open || now >= due;
         let is_ready = match calls.quick.len() {
             0 => !batch.is_empty() && (waited || batch.len() >= BATCH_MAX),
-            others => others < UNDER_WAY_MAX && batch.len() >= BESIDE_MIN,
+            others => others < UNDER_WAY_MAX && batch.len() >= PARALLEL_MIN,
         };
         if is_ready {
             let batch = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_MAX));
             let call = calls.begin(&batch, now);
             under_way.push(async move { (call, settle_once(engine, batch).await) });
         }
-        while let Some((how, batch)) = again.next(now) {
-            trying.push(settle_again(engine, how, batch));
+        while let Some((kind, batch)) = retry_queue.next(now) {
+            retries.push(settle_retried(engine, kind, batch));
         }
         let room = BATCH_MAX - batch.len();
         tokio::select! {
             biased;
             Some((call, left)) = under_way.next(), if !under_way.is_empty() => match calls.end(call) {
-                Some(slow) => again.tried(How::First, &slow, left, Instant::now()),
-                None => again.add(left, Instant::now()),
+                Some(slow) => retry_queue.finish_call(SettleCallKind::First, &slow, left, Instant::now()),
+                None => retry_queue.add(left, Instant::now()),
             },
-            Some((how, asked, left)) = trying.next(), if !trying.is_empty() => {
-                again.tried(how, &asked, left, Instant::now());
+            Some((kind, queues, left)) = retries.next(), if !retries.is_empty() => {
+                retry_queue.finish_call(kind, &queues, left, Instant::now());
             }
             got = ended.recv_many(&mut batch, room), if is_open && room > 0 => {
                 is_open = got > 0;
@@ -86,25 +88,25 @@ pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settl
                     due = Instant::now() + linger;
                 }
                 // A run that has ended is not called off, however long its end has to wait.
-                engine.held.settling(batch[batch.len() - got..].iter().map(|settlement| &settlement.lease));
+                engine.active_leases.note_settling(batch[batch.len() - got..].iter().map(|settlement| &settlement.lease));
             }
             () = tokio::time::sleep_until(due), if calls.quick.is_empty() && !batch.is_empty() => {}
-            () = until(again.due()) => {}
-            () = until(calls.slow_at()) => {}
+            () = sleep_until_due(retry_queue.due()) => {}
+            () = sleep_until_due(calls.slow_at()) => {}
         }
     }
 }
 
 /// First calls under way, and of which queues their settlements are.
 #[derive(Default)]
-struct Calls {
+struct FirstCalls {
     next: u64,
     quick: BTreeMap<u64, (Instant, Vec<QueueName>)>,
     /// Those that take long: they hold up no other.
     slow: BTreeMap<u64, Vec<QueueName>>,
 }
 
-impl Calls {
+impl FirstCalls {
     fn begin(&mut self, batch: &[Settlement], now: Instant) -> u64 {
         let queues = batch
             .iter()
@@ -146,7 +148,7 @@ impl Calls {
 }
 
 /// Returns then; never, if there is no such time.
-async fn until(due: Option<Instant>) {
+async fn sleep_until_due(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
@@ -166,10 +168,10 @@ pub(crate) async fn settle(engine: &Engine, batch: Vec<Settlement>) {
 /// Settles one batch, and tells what is left of it: what the store did not answer for.
 async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement> {
     engine
-        .held
-        .settling(batch.iter().map(|settlement| &settlement.lease));
+        .active_leases
+        .note_settling(batch.iter().map(|settlement| &settlement.lease));
     match settle_in_parts(engine, &batch).await {
-        Ok(answers) => account(engine, batch, answers),
+        Ok(answers) => record_answers(engine, batch, answers),
         Err(error) => {
             tracing::warn!(%error, count = batch.len(), "settling not answered; trying again");
             batch
@@ -179,34 +181,42 @@ async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement>
 
 /// Settles what was not answered; tells of which queues that was, one by one, and what is left of
 /// it.
-async fn settle_again(
+async fn settle_retried(
     engine: &Engine,
-    how: How,
+    kind: SettleCallKind,
     batch: Vec<Settlement>,
-) -> (How, Vec<QueueName>, Vec<Settlement>) {
-    let asked = batch
+) -> (SettleCallKind, Vec<QueueName>, Vec<Settlement>) {
+    let queues = batch
         .iter()
         .map(|settlement| settlement.lease.queue.clone())
         .collect();
-    (how, asked, settle_once(engine, batch).await)
+    (kind, queues, settle_once(engine, batch).await)
 }
 
 /// Settles a batch. Where the store refused the last that it was told, some are told first, one by
 /// one: a worker that may not settle does not tell all of them again and again, half by half. Fails
 /// only where trying again may help, and nothing was answered.
-async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+async fn settle_in_parts(
+    engine: &Engine,
+    batch: &[Settlement],
+) -> StoreResult<Vec<StoreResult<SettleOutcome>>> {
     let probes = if batch.len() > 1 {
-        engine.refusals.probes(batch)
+        engine.permission_errors.probe_indexes(batch)
     } else {
         Vec::new()
     };
     if probes.is_empty() {
         return settle_by_halves(engine, batch).await;
     }
-    let mut answers = vec![Ok(Settled::Unanswered); batch.len()];
+    let mut answers = vec![Ok(SettleOutcome::Unanswered); batch.len()];
     for (before, &probe) in probes.iter().enumerate() {
         let answer = settle_part(engine, &batch[probe..=probe]).await;
-        match answer.map(|settled| settled.first().copied().unwrap_or(Settled::Unanswered)) {
+        match answer.map(|settled| {
+            settled
+                .first()
+                .copied()
+                .unwrap_or(SettleOutcome::Unanswered)
+        }) {
             Err(error) if error.is_transient() && before == 0 => return Err(error),
             Err(error) if error.is_transient() => break,
             Err(error) => answers[probe] = Err(error),
@@ -225,10 +235,10 @@ async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<An
 async fn settle_others(
     engine: &Engine,
     batch: &[Settlement],
-    told: &[usize],
-    answers: &mut [Answer<Settled>],
+    probed: &[usize],
+    answers: &mut [StoreResult<SettleOutcome>],
 ) {
-    let others: Vec<usize> = (0..batch.len()).filter(|at| !told.contains(at)).collect();
+    let others: Vec<usize> = (0..batch.len()).filter(|at| !probed.contains(at)).collect();
     if others.is_empty() {
         return;
     }
@@ -249,7 +259,7 @@ async fn settle_others(
 pub(crate) async fn settle_by_halves(
     engine: &Engine,
     batch: &[Settlement],
-) -> Answer<Vec<Answer<Settled>>> {
+) -> StoreResult<Vec<StoreResult<SettleOutcome>>> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
     while let Some(part) = waiting.pop() {
@@ -258,7 +268,7 @@ pub(crate) async fn settle_by_halves(
             Err(error) if error.is_transient() && answers.is_empty() => return Err(error),
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "settling answered in part");
-                answers.resize(batch.len(), Ok(Settled::Unanswered));
+                answers.resize(batch.len(), Ok(SettleOutcome::Unanswered));
                 break;
             }
             Err(error) if part.len() <= 1 => answers.push(Err(error)),
@@ -272,15 +282,17 @@ pub(crate) async fn settle_by_halves(
 }
 
 /// Settles in one call, and takes note of whether this worker may settle.
-async fn settle_part(engine: &Engine, part: &[Settlement]) -> Answer<Vec<Settled>> {
+async fn settle_part(engine: &Engine, part: &[Settlement]) -> StoreResult<Vec<SettleOutcome>> {
     let answer = engine.store().settle(part.to_vec(), engine.now()).await;
-    engine.refusals.note_ends(part, &answer, Instant::now());
+    engine
+        .permission_errors
+        .note_settle_answer(part, &answer, Instant::now());
     answer
 }
 
 /// A deploy that kills a whole queue must not leave an empty journal.
-pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
-    let plainly = |history: &History| backstop.redaction().text(&history.last_error());
+pub(crate) fn log_outcome(backstop: &Backstop, settlement: &Settlement) {
+    let plainly = |history: &FailureHistory| backstop.redaction().text(&history.last_error());
     let Lease { queue, job, .. } = &settlement.lease;
     match &settlement.outcome {
         Outcome::Dead { reason, history } => {
@@ -301,58 +313,65 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
 
 /// Takes note of answers; tells what is to be settled again: what was not answered, what was
 /// refused and may yet be taken, and in another way what there is no room for the death of.
-fn account(
+fn record_answers(
     engine: &Engine,
     batch: Vec<Settlement>,
-    answers: Vec<Answer<Settled>>,
+    answers: Vec<StoreResult<SettleOutcome>>,
 ) -> Vec<Settlement> {
     let mut left = Vec::new();
     for (settlement, answer) in batch.into_iter().zip(answers) {
         match answer {
-            Ok(Settled::Full) => {
-                engine.guards.died(&settlement.lease, false);
-                left.push(given_back(&settlement, engine.now()));
+            Ok(SettleOutcome::Full) => {
+                engine.breakers.note_death(&settlement.lease, false);
+                left.push(released_for_room(&settlement, engine.now()));
             }
-            Ok(Settled::Unanswered) => left.push(settlement),
+            Ok(SettleOutcome::Unanswered) => left.push(settlement),
             Err(StoreError::Misuse { .. })
-                if engine.refusals.keeps(settlement.lease.job, Instant::now()) =>
+                if engine
+                    .permission_errors
+                    .should_retry(settlement.lease.job, Instant::now()) =>
             {
                 left.push(settlement);
             }
-            Ok(Settled::Applied | Settled::Stale) | Err(_) => end(engine, &settlement, answer),
+            Ok(SettleOutcome::Applied | SettleOutcome::Stale) | Err(_) => {
+                finish_settlement(engine, &settlement, answer)
+            }
         }
     }
     left
 }
 
 /// Takes note of the last that is heard of a settlement.
-fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
-    let (lease, was_held) = (&settlement.lease, engine.held.remove(&settlement.lease));
+fn finish_settlement(engine: &Engine, settlement: &Settlement, answer: StoreResult<SettleOutcome>) {
+    let (lease, was_held) = (
+        &settlement.lease,
+        engine.active_leases.remove(&settlement.lease),
+    );
     match answer {
-        Ok(Settled::Full | Settled::Unanswered) => {}
-        Ok(Settled::Applied) => {
-            engine.refusals.forget(lease.job);
-            engine.tally.settled(&settlement.outcome);
+        Ok(SettleOutcome::Full | SettleOutcome::Unanswered) => {}
+        Ok(SettleOutcome::Applied) => {
+            engine.permission_errors.forget(lease.job);
+            engine.tally.count_settled(&settlement.outcome);
             engine.overlaps.dismiss(lease);
-            engine.guards.died(lease, true);
+            engine.breakers.note_death(lease, true);
             // That a run is tried again was told when it failed.
             if !matches!(settlement.outcome, Outcome::Retry { .. }) {
-                tell(&engine.backstop, settlement);
+                log_outcome(&engine.backstop, settlement);
             }
         }
-        Ok(Settled::Stale) => {
-            engine.refusals.forget(lease.job);
-            engine.guards.forget(lease);
+        Ok(SettleOutcome::Stale) => {
+            engine.permission_errors.forget(lease.job);
+            engine.breakers.forget(lease);
             engine.overlaps.confirm(lease);
             let Lease { queue, job, .. } = lease;
             tracing::warn!(%job, %queue, "a run ended that was no longer this worker's: its job was cancelled or taken over; its outcome does not count");
             if was_held {
-                engine.tally.lost();
+                engine.tally.count_lost();
             }
         }
         // The lease runs out and the job runs again: late, but not lost.
         Err(error) => {
-            engine.guards.forget(lease);
+            engine.breakers.forget(lease);
             engine.overlaps.dismiss(lease);
             let Lease { queue, job, .. } = lease;
             tracing::error!(%error, %job, %queue, "the store refused to settle; the job will run again");
@@ -362,7 +381,7 @@ fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
 
 /// A job that was to die and finds no room: it stays alive, as if it had not run, and its kind
 /// waits for room.
-pub(crate) fn given_back(settlement: &Settlement, now: Time) -> Settlement {
+pub(crate) fn released_for_room(settlement: &Settlement, now: Time) -> Settlement {
     let Lease { queue, job, .. } = &settlement.lease;
     tracing::error!(%job, %queue, "the queue's dead letters are at their bound; the job stays alive. Make room with `backstop dead`");
     Settlement {

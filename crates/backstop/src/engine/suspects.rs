@@ -21,17 +21,17 @@ const QUIET_FOR: Duration = Duration::from_mins(1);
 
 /// The one place in which a suspect runs.
 #[derive(Default)]
-pub(crate) struct Suspects(Arc<Place>);
+pub(crate) struct LocalSuspectSlot(Arc<LocalSuspectSlotState>);
 
 #[derive(Default)]
-struct Place {
+struct LocalSuspectSlotState {
     is_taken: AtomicBool,
     /// Until then nothing starts beside the one that has the place.
     quiet_until: Mutex<Option<Instant>>,
     freed: Notify,
 }
 
-impl Place {
+impl LocalSuspectSlotState {
     fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
         // A time is whole between any two of its changes.
         self.quiet_until
@@ -41,13 +41,13 @@ impl Place {
 }
 
 /// The place, taken. It is free again when the last of those who hold on to it lets go.
-pub(crate) struct Alone(Arc<Place>);
+pub(crate) struct LocalSuspectGuard(Arc<LocalSuspectSlotState>);
 
-impl Suspects {
+impl LocalSuspectSlot {
     /// Takes the place, if it is free.
-    pub(crate) fn enter(&self) -> Option<Arc<Alone>> {
+    pub(crate) fn enter(&self) -> Option<Arc<LocalSuspectGuard>> {
         let was_taken = self.0.is_taken.swap(true, Ordering::AcqRel);
-        (!was_taken).then(|| Arc::new(Alone(Arc::clone(&self.0))))
+        (!was_taken).then(|| Arc::new(LocalSuspectGuard(Arc::clone(&self.0))))
     }
 
     /// Whether it is free.
@@ -70,14 +70,14 @@ impl Suspects {
     }
 }
 
-impl Alone {
+impl LocalSuspectGuard {
     /// Nothing starts beside it for a while.
     pub(crate) fn keep_quiet(&self) {
         *self.0.quiet_until() = Some(Instant::now() + QUIET_FOR);
     }
 }
 
-impl Drop for Alone {
+impl Drop for LocalSuspectGuard {
     fn drop(&mut self) {
         *self.0.quiet_until() = None;
         self.0.is_taken.store(false, Ordering::Release);

@@ -1,9 +1,9 @@
 //! Runs the sweeps a worker was given, each in its period; of many workers one does.
 
 use super::Engine;
-use crate::sweeps::{Report, Sweep, SweepError, Sweeper};
+use crate::sweeps::{Sweep, SweepError, SweepReport, Sweeper};
 use backstop_core::Span;
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use futures_util::future::join_all;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ const LOOK_MAX: Span = Span::minutes(1);
 /// And the shortest.
 const LOOK_MIN: Span = Span::millis(100);
 /// How long a stopping worker tries to leave a turn to others.
-const LEAVE_MAX: Duration = Duration::from_secs(2);
+const LEAVE_TURN_MAX: Duration = Duration::from_secs(2);
 
 /// Sweeps until told to stop.
 pub(crate) async fn sweep_loop(engine: &Engine, stop: &CancellationToken) {
@@ -22,12 +22,12 @@ pub(crate) async fn sweep_loop(engine: &Engine, stop: &CancellationToken) {
         engine
             .sweeps
             .iter()
-            .map(|sweep| keep_sweeping(engine, sweep, stop)),
+            .map(|sweep| run_sweep(engine, sweep, stop)),
     )
     .await;
 }
 
-async fn keep_sweeping(engine: &Engine, sweep: &Sweep, stop: &CancellationToken) {
+async fn run_sweep(engine: &Engine, sweep: &Sweep, stop: &CancellationToken) {
     let sweeper = Sweeper::by(
         &engine.backstop,
         sweep,
@@ -51,7 +51,7 @@ async fn keep_sweeping(engine: &Engine, sweep: &Sweep, stop: &CancellationToken)
 }
 
 /// Runs the sweep if it is due and nobody else does; answers how long nothing is to be done.
-async fn look(engine: &Engine, sweeper: &Sweeper, stop: &CancellationToken) -> Answer<Span> {
+async fn look(engine: &Engine, sweeper: &Sweeper, stop: &CancellationToken) -> StoreResult<Span> {
     let next = sweeper.next().await?;
     if next <= engine.now()
         && let Some(turn) = sweeper.take_turn().await?
@@ -60,16 +60,16 @@ async fn look(engine: &Engine, sweeper: &Sweeper, stop: &CancellationToken) -> A
             biased;
             () = stop.cancelled() => {
                 // Where this fails, others follow when the turn's time is over.
-                let _ = tokio::time::timeout(LEAVE_MAX, sweeper.leave_turn(&turn)).await;
+                let _ = tokio::time::timeout(LEAVE_TURN_MAX, sweeper.leave_turn(&turn)).await;
                 return Ok(Span::ZERO);
             }
-            outcome = sweeper.run_turn(&turn, turn.began) => tell(sweeper.sweep(), &outcome),
+            outcome = sweeper.run_turn(&turn, turn.began) => log_report(sweeper.sweep(), &outcome),
         }
     }
     Ok(sweeper.next().await?.since(engine.now()))
 }
 
-fn tell(sweep: &Sweep, outcome: &Result<Report, SweepError>) {
+fn log_report(sweep: &Sweep, outcome: &Result<SweepReport, SweepError>) {
     let sweep = sweep.name();
     match outcome {
         Err(error) => tracing::error!(%error, sweep, "a sweep failed; its next run looks again"),

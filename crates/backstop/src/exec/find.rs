@@ -12,7 +12,7 @@ const PATH_USUAL: &str = "/bin:/usr/bin";
 /// A program that cannot be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadExec {
+pub enum InvalidExec {
     /// It is in no folder of `PATH`.
     #[error("there is no program `{0}` in PATH ({1}); give its path, or install it")]
     NotInPath(String, String),
@@ -26,16 +26,16 @@ pub enum BadExec {
     NotExecutable(String),
 }
 
-pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec> {
+pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), InvalidExec> {
     let shown = |path: &Path| path.display().to_string();
     let written = Path::new(program);
     if program.as_encoded_bytes().contains(&b'/') {
         let here =
             || std::env::current_dir().map_or_else(|_| "here".to_owned(), |here| shown(&here));
-        return match Standing::of(written) {
-            Standing::Program => Ok(()),
-            Standing::NoProgram => Err(BadExec::NotExecutable(shown(written))),
-            Standing::Nothing => Err(BadExec::NoFile(shown(written), here())),
+        return match FileStatus::of(written) {
+            FileStatus::Program => Ok(()),
+            FileStatus::NotExecutable => Err(InvalidExec::NotExecutable(shown(written))),
+            FileStatus::Missing => Err(InvalidExec::NoFile(shown(written), here())),
         };
     }
     let path = path.unwrap_or_else(|| OsStr::new(PATH_USUAL));
@@ -45,16 +45,16 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
         .collect();
     if candidates
         .iter()
-        .any(|file| Standing::of(file) == Standing::Program)
+        .any(|file| FileStatus::of(file) == FileStatus::Program)
     {
         return Ok(());
     }
     match candidates
         .iter()
-        .find(|file| Standing::of(file) == Standing::NoProgram)
+        .find(|file| FileStatus::of(file) == FileStatus::NotExecutable)
     {
-        Some(file) => Err(BadExec::NotExecutable(shown(file))),
-        None => Err(BadExec::NotInPath(
+        Some(file) => Err(InvalidExec::NotExecutable(shown(file))),
+        None => Err(InvalidExec::NotInPath(
             shown(written),
             path.to_string_lossy().into_owned(),
         )),
@@ -64,21 +64,21 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
 /// Checks what a line for the shell begins with, where that is plainly a program: a path as it is;
 /// a bare name by asking the shell, which alone knows its own words. A line that begins with
 /// anything else is the shell's affair.
-pub(super) fn check_line(line: &OsStr) -> Result<(), BadExec> {
+pub(super) fn check_line(line: &OsStr) -> Result<(), InvalidExec> {
     let Some(word) = line.to_str().and_then(first_word) else {
         return Ok(());
     };
     if word.contains('/') {
         return check(OsStr::new(word), None);
     }
-    let asked = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", "command -v \"$1\"", "sh", word])
         .stdin(Stdio::null())
         .output();
-    match asked {
+    match output {
         Ok(answer) if !answer.status.success() => {
             let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_USUAL.into());
-            Err(BadExec::NotInPath(
+            Err(InvalidExec::NotInPath(
                 word.to_owned(),
                 path.to_string_lossy().into_owned(),
             ))
@@ -103,18 +103,18 @@ fn first_word(line: &str) -> Option<&str> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum FileStatus {
     Program,
-    NoProgram,
-    Nothing,
+    NotExecutable,
+    Missing,
 }
 
-impl Standing {
+impl FileStatus {
     fn of(file: &Path) -> Self {
         match file.metadata() {
             Ok(found) if found.is_file() && access(file, Access::EXEC_OK).is_ok() => Self::Program,
-            Ok(_) => Self::NoProgram,
-            Err(_) => Self::Nothing,
+            Ok(_) => Self::NotExecutable,
+            Err(_) => Self::Missing,
         }
     }
 }

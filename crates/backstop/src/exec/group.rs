@@ -15,27 +15,27 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A process group. Dropped before its leader has ended, it is ended: nothing outlives the run it
 /// belongs to.
-pub(super) struct Group(Option<Led>);
+pub(super) struct ProcessGroup(Option<GroupLeader>);
 
 /// The group as long as its leader has not been waited for. Dropped, it is killed on the spot.
-struct Led {
+struct GroupLeader {
     leader: Child,
     /// The number of leader and group; nobody else can get it before the leader is waited for.
     pid: Option<Pid>,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(super) fn led_by(leader: Child) -> Self {
         let pid = leader
             .id()
             .and_then(|pid| i32::try_from(pid).ok())
             .and_then(Pid::from_raw);
-        Self(Some(Led { leader, pid }))
+        Self(Some(GroupLeader { leader, pid }))
     }
 
     /// Waits for the leader to end by itself. What it left running is left alone: it was meant to
     /// outlive it.
-    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let Some(led) = self.0.as_mut() else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -54,7 +54,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let Some(mut led) = self.0.take() else { return };
         led.signal(Signal::TERM);
@@ -66,7 +66,7 @@ impl Drop for Group {
     }
 }
 
-impl Led {
+impl GroupLeader {
     async fn end(&mut self) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + TERM_GRACE;
@@ -95,7 +95,7 @@ impl Led {
     }
 }
 
-impl Drop for Led {
+impl Drop for GroupLeader {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }

@@ -5,19 +5,19 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes kept; a stack trace in the store has as many characters.
-const KEPT: usize = 4_096;
+const BYTES_MAX: usize = 4_096;
 
 /// The last bytes of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     bytes: VecDeque<u8>,
     is_cut: bool,
 }
 
-impl Tail {
+impl OutputTail {
     /// Reads to the end, keeping the last of it. Dropped half-way it has what came so far.
     pub(super) async fn read(&mut self, mut stream: impl AsyncRead + Unpin) -> io::Result<()> {
-        let mut buffer = vec![0; KEPT];
+        let mut buffer = vec![0; BYTES_MAX];
         loop {
             match stream.read(&mut buffer).await? {
                 0 => return Ok(()),
@@ -28,7 +28,7 @@ impl Tail {
 
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
-        let over = self.bytes.len().saturating_sub(KEPT);
+        let over = self.bytes.len().saturating_sub(BYTES_MAX);
         self.is_cut |= over > 0;
         self.bytes.drain(..over);
     }
@@ -61,8 +61,8 @@ impl Tail {
 mod tests {
     use super::*;
 
-    fn tail(chunks: &[&[u8]]) -> Tail {
-        let mut tail = Tail::default();
+    fn tail(chunks: &[&[u8]]) -> OutputTail {
+        let mut tail = OutputTail::default();
         for chunk in chunks {
             tail.push(chunk);
         }
@@ -72,13 +72,13 @@ mod tests {
     #[test]
     fn only_the_end_is_kept() {
         let tail = tail(&[&b"a".repeat(10_000), b"bc\n"]);
-        assert_eq!(tail.text().len(), KEPT);
+        assert_eq!(tail.text().len(), BYTES_MAX);
         assert!(tail.text().ends_with("abc\n"));
     }
 
     #[test]
     fn a_character_cut_in_two_is_left_out() {
-        let text = "é".repeat(KEPT) + "x";
+        let text = "é".repeat(BYTES_MAX) + "x";
         let kept = tail(&[text.as_bytes()]).text();
         assert!(kept.starts_with('é') && kept.ends_with('x'), "{kept:.20}");
         assert_eq!(

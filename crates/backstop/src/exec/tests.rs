@@ -1,10 +1,10 @@
 use super::*;
-use crate::handler::States;
-use backstop_core::failure::History;
+use crate::handler::HandlerStates;
+use backstop_core::failure::FailureHistory;
+use backstop_core::job_options::JobOptions;
 use backstop_core::lease::LeaseNumber;
 use backstop_core::limits::UNSTARTED_WAIT;
-use backstop_core::terms::Terms;
-use backstop_core::{JobId, Kind, Lease, Leased, Payload, Priority, QueueName, Time};
+use backstop_core::{JobId, Kind, Lease, LeasedRun, Payload, Priority, QueueName, Time};
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -16,47 +16,47 @@ fn run_of(payload: &[u8], cancel: CancellationToken) -> Run {
         job: JobId::named("one"),
         number,
     };
-    let leased = Leased {
+    let leased = LeasedRun {
         lease,
         kind: Kind::new("Send mail").unwrap(),
-        payload: Payload::stored(payload.to_vec()),
+        payload: Payload::from_stored(payload.to_vec()),
         priority: Priority::Normal,
         attempts_before: 2,
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        terms: Terms::default(),
-        history: History::default(),
+        options: JobOptions::default(),
+        history: FailureHistory::default(),
     };
-    Run::new(Arc::new(leased), States::default(), cancel)
+    Run::new(Arc::new(leased), HandlerStates::default(), cancel)
 }
 
-async fn run(exec: Exec, payload: &[u8]) -> Ending {
+async fn run(exec: Exec, payload: &[u8]) -> RunEnding {
     let deadline = Duration::from_secs(20);
     let run = exec.run(run_of(payload, CancellationToken::new()));
     tokio::time::timeout(deadline, run).await.expect("it ends")
 }
 
-async fn sh(line: &str) -> Ending {
+async fn sh(line: &str) -> RunEnding {
     run(Exec::shell(line), b"{}").await
 }
 
-fn failed(ending: Ending) -> (ErrorReport, Advice) {
+fn failed(ending: RunEnding) -> (ErrorReport, FailureAdvice) {
     match ending {
-        Ending::Failed { error, advice, .. } => (error, advice),
+        RunEnding::Failed { error, advice, .. } => (error, advice),
         other => panic!("failed was expected: {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn the_exit_code_decides() {
-    assert_eq!(sh("exit 0").await, Ending::Done);
-    assert_eq!(sh("exit 75").await, Ending::Released(Span::secs(1)));
+    assert_eq!(sh("exit 0").await, RunEnding::Done);
+    assert_eq!(sh("exit 75").await, RunEnding::Released(Span::secs(1)));
     for (code, advice) in [
-        (1, Advice::Retry),
-        (64, Advice::Retry),
-        (65, Advice::Dead),
-        (127, Advice::Retry),
+        (1, FailureAdvice::Retry),
+        (64, FailureAdvice::Retry),
+        (65, FailureAdvice::Dead),
+        (127, FailureAdvice::Retry),
     ] {
         let (error, advised) = failed(sh(&format!("exit {code}")).await);
         assert_eq!(error.message, format!("exited with code {code}"));
@@ -70,7 +70,7 @@ async fn a_signal_is_a_failure() {
     let (error, advice) = failed(sh("kill -9 $$").await);
     assert_eq!(error.message, "killed by signal 9");
     assert_eq!(error.error_type.as_deref(), Some("Signal 9"));
-    assert_eq!(advice, Advice::Retry);
+    assert_eq!(advice, FailureAdvice::Retry);
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_large_payload_passes_while_stderr_is_read() {
     let payload = vec![b'1'; 1 << 20];
     let (error, _) = failed(run(Exec::shell("wc -c >&2; exit 1"), &payload).await);
     assert_eq!(error.message, "1048576");
-    assert_eq!(run(Exec::shell("cat >&2"), &payload).await, Ending::Done);
+    assert_eq!(run(Exec::shell("cat >&2"), &payload).await, RunEnding::Done);
 }
 
 #[tokio::test]
@@ -125,18 +125,18 @@ async fn a_command_need_not_read_its_payload() {
     let payload = vec![b'1'; 1 << 20];
     assert_eq!(
         run(Exec::shell("exec <&-; exit 0"), &payload).await,
-        Ending::Done
+        RunEnding::Done
     );
     assert_eq!(
         run(Exec::new("true", [""; 0]), &payload).await,
-        Ending::Done
+        RunEnding::Done
     );
 }
 
 #[tokio::test]
 async fn arguments_need_no_quoting_without_a_shell() {
     let argv = ["-c", "[ \"$1\" = 'a b\"c$HOME' ]", "sh", "a b\"c$HOME"];
-    assert_eq!(run(Exec::new("sh", argv), b"{}").await, Ending::Done);
+    assert_eq!(run(Exec::new("sh", argv), b"{}").await, RunEnding::Done);
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_command_that_cannot_be_started_gives_its_job_back() {
         let ending = run(Exec::new(program, [""; 0]), b"{}").await;
         assert_eq!(
             ending,
-            Ending::Released(UNSTARTED_WAIT),
+            RunEnding::Released(UNSTARTED_WAIT),
             "{}",
             program.display()
         );
@@ -171,14 +171,14 @@ async fn a_job_that_no_command_can_be_told_of_fails() {
     );
     assert_eq!(
         (error.error_type.as_deref(), advice),
-        (Some("NotRun"), Advice::Retry)
+        (Some("NotRun"), FailureAdvice::Retry)
     );
 }
 
 #[tokio::test]
 async fn what_a_command_leaves_running_does_not_hold_up_its_job() {
     let started = std::time::Instant::now();
-    assert_eq!(sh("sleep 7.531 & exit 0").await, Ending::Done);
+    assert_eq!(sh("sleep 7.531 & exit 0").await, RunEnding::Done);
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
@@ -234,7 +234,7 @@ async fn a_run_called_off_is_given_back_and_leaves_nothing_behind() {
     });
     wait_for("a start", || pids.exists()).await;
     cancel.cancel();
-    assert_eq!(running.await.unwrap(), Ending::Released(Span::ZERO));
+    assert_eq!(running.await.unwrap(), RunEnding::Released(Span::ZERO));
     wait_for("the end of both", || all_gone(&pids)).await;
 }
 
@@ -275,7 +275,7 @@ async fn a_command_is_told_where_its_run_stands_in_a_trace() {
     };
     let run = run_of(b"{}", CancellationToken::new());
     assert_eq!(
-        told(run.clone().at(place)).await,
+        told(run.clone().with_trace(place)).await,
         format!("trace {traceparent}")
     );
     assert_eq!(

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// A network such as `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Network {
+pub struct IpNetwork {
     first: IpAddr,
     /// How many bits of an address say that it is in it.
     bits: u8,
@@ -15,19 +15,19 @@ pub struct Network {
 /// What is no network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no network; write one such as 10.0.0.0/8, or an address such as 10.0.0.7")]
-pub struct NotANetwork;
+pub struct InvalidNetwork;
 
-impl Network {
+impl IpNetwork {
     /// Whether an address is in it. IPv4 in the clothes of IPv6 (`::ffff:10.0.0.7`) is IPv4: that
     /// is where a connection goes.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.first, ip.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(ip)) => {
-                kept(first.to_bits().into(), self.bits, 32)
-                    == kept(ip.to_bits().into(), self.bits, 32)
+                masked(first.to_bits().into(), self.bits, 32)
+                    == masked(ip.to_bits().into(), self.bits, 32)
             }
             (IpAddr::V6(first), IpAddr::V6(ip)) => {
-                kept(first.to_bits(), self.bits, 128) == kept(ip.to_bits(), self.bits, 128)
+                masked(first.to_bits(), self.bits, 128) == masked(ip.to_bits(), self.bits, 128)
             }
             _ => false,
         }
@@ -35,46 +35,46 @@ impl Network {
 }
 
 /// The first `bits` of an address of `width` bits; the others are zero.
-const fn kept(address: u128, bits: u8, width: u32) -> u128 {
+const fn masked(address: u128, bits: u8, width: u32) -> u128 {
     match width.saturating_sub(bits as u32) {
         128.. => 0,
         rest => address >> rest << rest,
     }
 }
 
-impl FromStr for Network {
-    type Err = NotANetwork;
+impl FromStr for IpNetwork {
+    type Err = InvalidNetwork;
 
-    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
         let (address, bits) = text
             .split_once('/')
             .map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-        let first: IpAddr = address.parse().map_err(|_| NotANetwork)?;
+        let first: IpAddr = address.parse().map_err(|_| InvalidNetwork)?;
         let width = if first.is_ipv4() { 32 } else { 128 };
         let bits = bits
             .map_or(Ok(width), str::parse)
-            .map_err(|_| NotANetwork)?;
+            .map_err(|_| InvalidNetwork)?;
         let network = Self { first, bits };
         // Mapped IPv4 would never fit: addresses are compared as what they are. Bits behind the
         // network's own are a slip.
         let is_itself = first == first.to_canonical() && network.starts_there(width);
         (bits <= width && is_itself)
             .then_some(network)
-            .ok_or(NotANetwork)
+            .ok_or(InvalidNetwork)
     }
 }
 
-impl Network {
+impl IpNetwork {
     fn starts_there(&self, width: u8) -> bool {
         let number = match self.first {
             IpAddr::V4(first) => first.to_bits().into(),
             IpAddr::V6(first) => first.to_bits(),
         };
-        kept(number, self.bits, width.into()) == number
+        masked(number, self.bits, width.into()) == number
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.first, self.bits)
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn check(network: &str, inside: &[&str], outside: &[&str]) {
-        let read: Network = network.parse().unwrap();
+        let read: IpNetwork = network.parse().unwrap();
         for ip in inside {
             assert!(read.contains(ip.parse().unwrap()), "{ip} is in {network}");
         }
@@ -142,10 +142,10 @@ mod tests {
             "::ffff:10.0.0.0/104",
             " 10.0.0.0/8",
         ] {
-            assert_eq!(text.parse::<Network>(), Err(NotANetwork), "{text:?}");
+            assert_eq!(text.parse::<IpNetwork>(), Err(InvalidNetwork), "{text:?}");
         }
         assert_eq!(
-            "10.0.0.0/8".parse::<Network>().unwrap().to_string(),
+            "10.0.0.0/8".parse::<IpNetwork>().unwrap().to_string(),
             "10.0.0.0/8"
         );
     }

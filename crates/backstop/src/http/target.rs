@@ -1,6 +1,6 @@
 //! The address of a service: what it is, and how it is shown without what may be secret in it.
 
-use super::BadHttp;
+use super::InvalidHttp;
 use reqwest::Url;
 use std::fmt;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use std::net::IpAddr;
 /// An `http://` or `https://` address. Its text, for debugging too, has neither user, password nor
 /// values of its query.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Target(Url);
+pub(super) struct TargetUrl(Url);
 
-impl Target {
-    pub(super) fn parse(text: &str) -> Result<Self, BadHttp> {
-        let url =
-            Url::parse(text.trim()).map_err(|error| BadHttp::NotAnAddress(error.to_string()))?;
+impl TargetUrl {
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidHttp> {
+        let url = Url::parse(text.trim())
+            .map_err(|error| InvalidHttp::NotAnAddress(error.to_string()))?;
         if !is_web(&url) {
-            return Err(BadHttp::Scheme);
+            return Err(InvalidHttp::Scheme);
         }
         Ok(Self(url))
     }
@@ -50,7 +50,7 @@ fn is_web(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = &self.0;
         write!(f, "{}://", url.scheme())?;
@@ -79,7 +79,7 @@ impl fmt::Display for Target {
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Target({self})")
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, shown: &str) {
-        let target = Target::parse(text).unwrap();
+        let target = TargetUrl::parse(text).unwrap();
         assert_eq!(target.to_string(), shown);
         assert_eq!(format!("{target:?}"), format!("Target({shown})"));
     }
@@ -135,7 +135,7 @@ mod tests {
             ("http://a b/secret", "not an address"),
             ("http://h:99999/secret", "not an address"),
         ] {
-            let message = Target::parse(text).expect_err(text).to_string();
+            let message = TargetUrl::parse(text).expect_err(text).to_string();
             assert!(
                 message.contains(expected) && !message.contains("secret"),
                 "{text}: {message}"
@@ -160,14 +160,14 @@ mod tests {
             ("http://[fe80::1]/", "fe80::1"),
         ] {
             assert_eq!(
-                Target::parse(text).unwrap().ip(),
+                TargetUrl::parse(text).unwrap().ip(),
                 Some(ip.parse().unwrap()),
                 "{text}"
             );
         }
-        assert_eq!(Target::parse("http://localhost/").unwrap().ip(), None);
+        assert_eq!(TargetUrl::parse("http://localhost/").unwrap().ip(), None);
         assert_eq!(
-            Target::parse("http://169.254.169.254.nip.io/")
+            TargetUrl::parse("http://169.254.169.254.nip.io/")
                 .unwrap()
                 .ip(),
             None

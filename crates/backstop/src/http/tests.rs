@@ -1,9 +1,9 @@
 use super::*;
-use crate::handler::States;
-use backstop_core::failure::History;
+use crate::handler::HandlerStates;
+use backstop_core::failure::FailureHistory;
+use backstop_core::job_options::JobOptions;
 use backstop_core::lease::LeaseNumber;
-use backstop_core::terms::Terms;
-use backstop_core::{JobId, Kind, Lease, Leased, Payload, Priority, QueueName};
+use backstop_core::{JobId, Kind, Lease, LeasedRun, Payload, Priority, QueueName};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,38 +23,38 @@ fn run_with(kind: &str, payload: &[u8], cancel: CancellationToken) -> Run {
         job: JobId::named("one"),
         number,
     };
-    let leased = Leased {
+    let leased = LeasedRun {
         lease,
         kind: Kind::new(kind).unwrap(),
-        payload: Payload::stored(payload.to_vec()),
+        payload: Payload::from_stored(payload.to_vec()),
         priority: Priority::Normal,
         attempts_before: 2,
         lost_leases: 0,
         inserted_at: Time::default(),
         run_at: Time::default(),
-        terms: Terms::default(),
-        history: History::default(),
+        options: JobOptions::default(),
+        history: FailureHistory::default(),
     };
-    Run::new(Arc::new(leased), States::default(), cancel)
+    Run::new(Arc::new(leased), HandlerStates::default(), cancel)
 }
 
 fn run_of(payload: &[u8]) -> Run {
     run_with("welcome", payload, CancellationToken::new())
 }
 
-async fn call(http: &Http) -> Ending {
+async fn call(http: &Http) -> RunEnding {
     call_handler(&http.handler().unwrap()).await
 }
 
-async fn call_handler(handler: &HttpHandler) -> Ending {
+async fn call_handler(handler: &HttpHandler) -> RunEnding {
     tokio::time::timeout(PATIENCE, handler.run(run_of(b"{}")))
         .await
         .expect("it ends")
 }
 
-fn failed(ending: Ending) -> (ErrorReport, Advice, Cause) {
+fn failed(ending: RunEnding) -> (ErrorReport, FailureAdvice, FailureCause) {
     match ending {
-        Ending::Failed {
+        RunEnding::Failed {
             error,
             advice,
             cause,
@@ -201,7 +201,7 @@ async fn the_job_is_in_the_headers_and_the_payload_is_the_body() {
         .unwrap()
         .run(run_of(payload.as_bytes()))
         .await;
-    assert_eq!(ending, Ending::Done);
+    assert_eq!(ending, RunEnding::Done);
     let request = server.request();
     let id = JobId::named("one");
     for line in [
@@ -228,7 +228,7 @@ async fn a_kind_cannot_become_a_header() {
     let run = run_with("a b%\r\nX-Evil: é", b"{}", CancellationToken::new());
     assert_eq!(
         server.http().handler().unwrap().run(run).await,
-        Ending::Done
+        RunEnding::Done
     );
     let request = server.request();
     assert!(
@@ -243,7 +243,7 @@ async fn a_large_payload_passes() {
     let payload = vec![b'1'; 1 << 20];
     assert_eq!(
         server.http().handler().unwrap().run(run_of(&payload)).await,
-        Ending::Done
+        RunEnding::Done
     );
     assert!(server.request().ends_with(&"1".repeat(1 << 20)));
 }
@@ -259,22 +259,26 @@ async fn the_status_decides() {
     ] {
         assert_eq!(
             call(&Server::says(status, "", "").await.http()).await,
-            Ending::Done,
+            RunEnding::Done,
             "{status}"
         );
     }
     for (status, expected) in [
-        ("410 Gone", Advice::Dead),
-        ("422 Unprocessable Content", Advice::Dead),
-        ("400 Bad Request", Advice::Retry),
-        ("404 Not Found", Advice::Retry),
-        ("429 Too Many Requests", Advice::Retry),
-        ("500 Internal Server Error", Advice::Retry),
-        ("503 Service Unavailable", Advice::Retry),
+        ("410 Gone", FailureAdvice::Dead),
+        ("422 Unprocessable Content", FailureAdvice::Dead),
+        ("400 Bad Request", FailureAdvice::Retry),
+        ("404 Not Found", FailureAdvice::Retry),
+        ("429 Too Many Requests", FailureAdvice::Retry),
+        ("500 Internal Server Error", FailureAdvice::Retry),
+        ("503 Service Unavailable", FailureAdvice::Retry),
     ] {
         let server = Server::says(status, "Retry-After: soon\r\n", "no such user").await;
         let (error, advice, cause) = failed(call(&server.http()).await);
-        assert_eq!((advice, cause), (expected, Cause::Failed), "{status}");
+        assert_eq!(
+            (advice, cause),
+            (expected, FailureCause::Failed),
+            "{status}"
+        );
         assert_eq!(error.http_status, status[..3].parse().ok());
         assert_eq!(error.response_body.as_deref(), Some("no such user"));
         assert_eq!(error.error_type.as_deref(), Some("HttpStatus"));
@@ -299,11 +303,11 @@ async fn retry_after_is_heard_as_seconds_and_as_a_date() {
         let server = Server::says(status, "Retry-After: 7\r\n", "").await;
         assert_eq!(
             failed(call(&server.http()).await).1,
-            Advice::RetryAfter(Span::secs(7))
+            FailureAdvice::RetryAfter(Span::secs(7))
         );
         let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_mins(10));
         let server = Server::says(status, &format!("Retry-After: {date}\r\n"), "").await;
-        let Advice::RetryAfter(wait) = failed(call(&server.http()).await).1 else {
+        let FailureAdvice::RetryAfter(wait) = failed(call(&server.http()).await).1 else {
             panic!("a wait")
         };
         assert!(
@@ -314,7 +318,7 @@ async fn retry_after_is_heard_as_seconds_and_as_a_date() {
             Server::says(status, "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "").await;
         assert_eq!(
             failed(call(&server.http()).await).1,
-            Advice::RetryAfter(Span::ZERO)
+            FailureAdvice::RetryAfter(Span::ZERO)
         );
     }
 }
@@ -335,7 +339,7 @@ async fn a_redirect_is_a_failure_that_says_so() {
     ] {
         let server = Server::says(status, &location, "").await;
         let (error, advice, _) = failed(call(&server.http()).await);
-        assert_eq!(advice, Advice::Retry);
+        assert_eq!(advice, FailureAdvice::Retry);
         let shown = format!(
             " to http://[redacted]@127.0.0.1:{}/b?key=[redacted]; redirects are not followed",
             elsewhere.port
@@ -355,7 +359,10 @@ async fn a_redirect_is_a_failure_that_says_so() {
 async fn a_slow_service_times_out() {
     let server = Server::answers("", Then::Hang).await;
     let (error, advice, cause) = failed(call(&server.http().timeout(Span::millis(100))).await);
-    assert_eq!((advice, cause), (Advice::Retry, Cause::TimedOut));
+    assert_eq!(
+        (advice, cause),
+        (FailureAdvice::Retry, FailureCause::TimedOut)
+    );
     assert_eq!(error.error_type.as_deref(), Some("HttpTimeout"));
     assert!(
         error
@@ -374,14 +381,14 @@ async fn a_body_that_does_not_come_does_not_change_what_the_status_said() {
     )
     .await;
     let (error, advice, cause) = failed(call(&server.http().timeout(Span::millis(200))).await);
-    assert_eq!((advice, cause), (Advice::Dead, Cause::Failed));
+    assert_eq!((advice, cause), (FailureAdvice::Dead, FailureCause::Failed));
     assert_eq!(error.response_body.as_deref(), Some("half a "));
     let server = Server::answers(
         "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf a ",
         Then::Hang,
     )
     .await;
-    assert_eq!(call(&server.http()).await, Ending::Done);
+    assert_eq!(call(&server.http()).await, RunEnding::Done);
 }
 
 #[tokio::test]
@@ -409,7 +416,7 @@ async fn of_an_endless_body_only_the_beginning_is_read() {
         Then::Flood(b'x'),
     )
     .await;
-    assert_eq!(call(&server.http()).await, Ending::Done);
+    assert_eq!(call(&server.http()).await, RunEnding::Done);
 }
 
 #[tokio::test]
@@ -424,7 +431,7 @@ async fn no_connection_is_a_failure_without_secrets() {
     let (error, advice, cause) = failed(call(&http).await);
     assert_eq!(
         (advice, cause, error.http_status),
-        (Advice::Retry, Cause::Failed, None)
+        (FailureAdvice::Retry, FailureCause::Failed, None)
     );
     assert_eq!(error.error_type.as_deref(), Some("HttpConnect"));
     assert!(
@@ -476,7 +483,7 @@ async fn a_run_called_off_is_given_back_and_its_connection_closed() {
         .await
         .expect("it ends")
         .unwrap();
-    assert_eq!(ending, Ending::Released(Span::ZERO));
+    assert_eq!(ending, RunEnding::Released(Span::ZERO));
     tokio::time::timeout(PATIENCE, server.log.hung_up.notified())
         .await
         .expect("it is closed");
@@ -498,7 +505,7 @@ async fn connections_are_used_again() {
 struct Answers(Mutex<VecDeque<&'static str>>);
 
 impl Answers {
-    fn of(ips: &[&'static str]) -> dial::Names {
+    fn of(ips: &[&'static str]) -> connection::NameResolver {
         Arc::new(Self(Mutex::new(ips.iter().copied().collect())))
     }
 }
@@ -523,7 +530,7 @@ async fn a_name_that_leads_to_a_link_local_address_is_not_called() {
             failed(call_handler(&http.handler_with(Answers::of(&[ip])).unwrap()).await);
         assert_eq!(
             (error.error_type.as_deref(), advice),
-            (Some("HttpRefused"), Advice::Retry)
+            (Some("HttpRefused"), FailureAdvice::Retry)
         );
         assert!(
             error
@@ -551,7 +558,7 @@ async fn a_name_that_changes_between_two_lookups_gains_nothing() {
     let handler = http
         .handler_with(Answers::of(&["127.0.0.1", "169.254.169.254"]))
         .unwrap();
-    assert_eq!(call_handler(&handler).await, Ending::Done);
+    assert_eq!(call_handler(&handler).await, RunEnding::Done);
     let (error, ..) = failed(call_handler(&handler).await);
     assert_eq!(
         error.error_type.as_deref(),
@@ -578,11 +585,11 @@ async fn a_name_that_leads_out_of_the_networks_allowed_is_not_called() {
     let handler = http
         .handler_with(Answers::of(&["127.0.0.1", "10.0.0.1"]))
         .unwrap();
-    assert_eq!(call_handler(&handler).await, Ending::Done);
+    assert_eq!(call_handler(&handler).await, RunEnding::Done);
     let (error, advice, _) = failed(call_handler(&handler).await);
     assert_eq!(
         (error.error_type.as_deref(), advice),
-        (Some("HttpRefused"), Advice::Retry)
+        (Some("HttpRefused"), FailureAdvice::Retry)
     );
     assert!(
         error
@@ -614,12 +621,12 @@ fn a_number_outside_the_networks_allowed_is_refused_however_it_is_written() {
             .unwrap()
             .allow(["10.0.0.0/8".parse().unwrap()]);
         assert!(
-            matches!(number.check(), Err(BadHttp::NotAllowed(_))),
+            matches!(number.check(), Err(InvalidHttp::NotAllowed(_))),
             "{host}: {:?}",
             number.check()
         );
         assert!(
-            matches!(number.handler(), Err(BadHttp::NotAllowed(_))),
+            matches!(number.handler(), Err(InvalidHttp::NotAllowed(_))),
             "{host}"
         );
     }
@@ -643,13 +650,16 @@ fn a_link_local_number_is_refused_before_anything_runs() {
         "[::ffff:169.254.169.254]",
     ] {
         let http = Http::new(&format!("http://{host}/latest/meta-data")).unwrap();
-        assert!(matches!(http.check(), Err(BadHttp::LinkLocal(_))), "{host}");
         assert!(
-            matches!(http.handler(), Err(BadHttp::LinkLocal(_))),
+            matches!(http.check(), Err(InvalidHttp::LinkLocal(_))),
+            "{host}"
+        );
+        assert!(
+            matches!(http.handler(), Err(InvalidHttp::LinkLocal(_))),
             "{host}"
         );
         assert_eq!(
-            http.link_local(LinkLocal::Allowed).check(),
+            http.link_local(LinkLocalPolicy::Allowed).check(),
             Ok(()),
             "{host}"
         );
@@ -661,7 +671,7 @@ async fn a_name_is_looked_up_on_this_machine() {
     let server = Server::says("200 OK", "", "").await;
     assert_eq!(
         call(&Http::new(&format!("http://localhost:{}/", server.port)).unwrap()).await,
-        Ending::Done
+        RunEnding::Done
     );
     let (error, ..) = failed(call(&Http::new("http://no-such-host.invalid/").unwrap()).await);
     assert_eq!(
@@ -693,7 +703,7 @@ fn roots_that_cannot_be_used_are_refused_at_once() {
     }
     assert_eq!(
         Http::new("http://h/").unwrap().ca("ca.pem").check(),
-        Err(BadHttp::CaWithoutTls)
+        Err(InvalidHttp::CaWithoutTls)
     );
 }
 
@@ -703,15 +713,15 @@ async fn a_service_is_told_where_its_run_stands_in_a_trace() {
     let server = Server::says("200 OK", "", "").await;
     let handler = server.http().handler().unwrap();
     let run = run_of(b"{}");
-    assert_eq!(handler.run(run.clone()).await, Ending::Done);
+    assert_eq!(handler.run(run.clone()).await, RunEnding::Done);
     assert!(
         !server.request().contains("traceparent"),
         "{}",
         server.request()
     );
     assert_eq!(
-        handler.run(run.at(traceparent.parse().ok())).await,
-        Ending::Done
+        handler.run(run.with_trace(traceparent.parse().ok())).await,
+        RunEnding::Done
     );
     assert!(
         server

@@ -10,11 +10,11 @@
 //! The note comes before the pause, so that a process that is killed between them leaves nothing
 //! paused that nobody opens again. A queue that comes into being meanwhile is not paused.
 
-use super::Changes;
-use crate::shared::{self, cells};
+use super::AuditedChanges;
+use crate::shared_cells::{self, cells};
 use backstop_core::QueueName;
 use backstop_core::limits::CELLS_MAX;
-use backstop_core::port::{Answer, Gate, Swap};
+use backstop_core::port::{CellSwap, QueueState, StoreResult};
 use serde_json::json;
 
 /// The notes: one cell a queue.
@@ -22,9 +22,9 @@ const PREFIX: &str = "paused/";
 /// Queues that an entry of the audit names.
 const NAMES_SHOWN: usize = 100;
 
-impl Changes {
+impl AuditedChanges {
     /// Pauses every queue that is open; answers which.
-    pub async fn pause_all(&self) -> Answer<Vec<QueueName>> {
+    pub async fn pause_all(&self) -> StoreResult<Vec<QueueName>> {
         let queues = self
             .backstop
             .store()
@@ -32,7 +32,7 @@ impl Changes {
             .await?;
         let open = queues
             .into_iter()
-            .filter(|queue| queue.gate == Gate::Open)
+            .filter(|queue| queue.state == QueueState::Active)
             .map(|queue| queue.name);
         let open: Vec<QueueName> = open.collect();
         if open.is_empty() {
@@ -40,17 +40,17 @@ impl Changes {
         }
         let change = async {
             self.note_paused(&open).await?;
-            self.set_gates(&open, Gate::Paused).await?;
+            self.set_gates(&open, QueueState::Paused).await?;
             Ok((open.len() as u64, ()))
         };
         self.log
-            .around("queue pause", in_short(&open), change)
+            .record("queue pause", queues_json(&open), change)
             .await?;
         Ok(open)
     }
 
     /// Opens the queues that were paused with all others; answers which.
-    pub async fn resume_all(&self) -> Answer<Vec<QueueName>> {
+    pub async fn resume_all(&self) -> StoreResult<Vec<QueueName>> {
         let noted = cells(&self.backstop, PREFIX).await?;
         let named = noted
             .iter()
@@ -60,20 +60,20 @@ impl Changes {
             return Ok(named);
         }
         let change = async {
-            self.set_gates(&named, Gate::Open).await?;
+            self.set_gates(&named, QueueState::Active).await?;
             // Opened first: killed in between, this is asked for once more and opens what is open.
-            shared::remove(&self.backstop, &noted).await?;
+            shared_cells::remove(&self.backstop, &noted).await?;
             Ok((named.len() as u64, ()))
         };
         self.log
-            .around("queue resume", in_short(&named), change)
+            .record("queue resume", queues_json(&named), change)
             .await?;
         Ok(named)
     }
 
     /// Somebody means this queue: what becomes of all others no longer counts for it. Whether it
     /// did.
-    pub(super) async fn single_out(&self, queue: &QueueName) -> Answer<bool> {
+    pub(super) async fn single_out(&self, queue: &QueueName) -> StoreResult<bool> {
         let name = format!("{PREFIX}{queue}");
         let noted: Vec<_> = self
             .backstop
@@ -83,24 +83,24 @@ impl Changes {
             .into_iter()
             .flatten()
             .collect();
-        shared::remove(&self.backstop, &noted).await?;
+        shared_cells::remove(&self.backstop, &noted).await?;
         Ok(!noted.is_empty())
     }
 
-    async fn set_gates(&self, queues: &[QueueName], gate: Gate) -> Answer<()> {
+    async fn set_gates(&self, queues: &[QueueName], gate: QueueState) -> StoreResult<()> {
         for queue in queues {
             self.backstop
                 .store()
-                .set_gate(queue.clone(), gate, self.backstop.current_time().await)
+                .set_queue_state(queue.clone(), gate, self.backstop.current_time().await)
                 .await?;
         }
         Ok(())
     }
 
     /// A note that is there already says the same.
-    async fn note_paused(&self, queues: &[QueueName]) -> Answer<()> {
+    async fn note_paused(&self, queues: &[QueueName]) -> StoreResult<()> {
         for part in queues.chunks(CELLS_MAX) {
-            let note = |queue: &QueueName| Swap {
+            let note = |queue: &QueueName| CellSwap {
                 name: format!("{PREFIX}{queue}"),
                 seen: None,
                 version: self.backstop.random().bits().cast_signed(),
@@ -115,7 +115,7 @@ impl Changes {
     }
 }
 
-fn in_short(queues: &[QueueName]) -> serde_json::Value {
+fn queues_json(queues: &[QueueName]) -> serde_json::Value {
     let named = &queues[..queues.len().min(NAMES_SHOWN)];
     match queues.len() - named.len() {
         0 => json!({ "all": true, "queues": named }),

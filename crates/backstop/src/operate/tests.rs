@@ -1,8 +1,8 @@
 use super::*;
-use crate::testing::{Test, start};
+use crate::testing::{TestBackstop, start};
 use backstop_core::Span;
 
-async fn given(names: &[&str]) -> Test {
+async fn given(names: &[&str]) -> TestBackstop {
     let test = start();
     for name in names {
         test.backstop.draft("q").id(name).push().await.unwrap();
@@ -11,7 +11,7 @@ async fn given(names: &[&str]) -> Test {
 }
 
 /// What the audit says, the newest first.
-async fn told(test: &Test) -> Vec<(String, Option<u64>, String)> {
+async fn told(test: &TestBackstop) -> Vec<(String, Option<u64>, String)> {
     let entries = test.backstop.audit("").entries(100).await.unwrap();
     entries
         .into_iter()
@@ -28,12 +28,12 @@ async fn an_id_named_twice_is_refused_once_and_the_audit_counts_what_was_done() 
     let test = given(&["a", "b"]).await;
     let changes = test.backstop.changes("ada");
     let changed = changes
-        .amend(&named(&["a", "gone", "gone"]), &Action::Cancel)
+        .amend(&named(&["a", "gone", "gone"]), &AmendAction::Cancel)
         .await
         .unwrap();
     assert_eq!(
         (changed.count, changed.refused),
-        (1, vec![(JobId::named("gone"), Refusal::NotFound)])
+        (1, vec![(JobId::named("gone"), AmendRefusal::NotFound)])
     );
     let told = told(&test).await;
     assert_eq!((told[0].0.as_str(), told[0].1), ("job cancel", Some(1)));
@@ -49,7 +49,7 @@ async fn more_ids_than_one_call_takes_are_done_in_several_and_told_in_short() {
     let changed = test
         .backstop
         .changes("ada")
-        .amend(&Selection::Ids(ids), &Action::Delete)
+        .amend(&Selection::Ids(ids), &AmendAction::Delete)
         .await
         .unwrap();
     assert_eq!((changed.count, changed.refused.len()), (1, AMEND_MAX));
@@ -61,7 +61,7 @@ async fn clearing_a_queue_leaves_what_is_not_waiting() {
     let test = given(&["a", "b", "c"]).await;
     let changes = test.backstop.changes("ada");
     changes
-        .amend(&named(&["a"]), &Action::Cancel)
+        .amend(&named(&["a"]), &AmendAction::Cancel)
         .await
         .unwrap();
     test.clock.advance(Span::secs(1));
@@ -90,7 +90,7 @@ async fn clearing_a_queue_leaves_what_is_not_waiting() {
 #[tokio::test]
 async fn a_reset_of_nothing_leaves_no_entry() {
     let test = start();
-    let guard: GuardName = "q".parse().unwrap();
+    let guard: BreakerName = "q".parse().unwrap();
     let changes = test.backstop.changes("ada");
     assert!(!changes.reset(&guard).await.unwrap());
     changes.open(&guard, "maintenance").await.unwrap();
@@ -114,7 +114,7 @@ async fn a_reset_of_nothing_leaves_no_entry() {
 async fn what_is_already_so_leaves_no_entry() {
     let test = given(&["a"]).await;
     let (changes, queue) = (test.backstop.changes("ada"), QueueName::new("q").unwrap());
-    let guard: GuardName = "q".parse().unwrap();
+    let guard: BreakerName = "q".parse().unwrap();
     let (stream, key) = (
         test.backstop.stream("s").unwrap(),
         StreamKey::new("k").unwrap(),
@@ -124,24 +124,27 @@ async fn what_is_already_so_leaves_no_entry() {
         changes.pause(&queue).await.unwrap();
         changes.open(&guard, "maintenance").await.unwrap();
         changes.disable(&stream, &key).await.unwrap();
-        changes.order(&nobody, Order::Stop).await.unwrap();
+        changes
+            .command_worker(&nobody, WorkerCommand::Stop)
+            .await
+            .unwrap();
     }
     for _ in 0..3 {
         changes.reset(&guard).await.unwrap();
         changes.forget(&stream, &key).await.unwrap();
         changes
-            .amend(&named(&["a", "gone"]), &Action::Cancel)
+            .amend(&named(&["a", "gone"]), &AmendAction::Cancel)
             .await
             .unwrap();
         changes.clear(&queue).await.unwrap();
     }
-    let search = Search {
+    let search = JobSearch {
         filter: Filter::default(),
         text: Some("nowhere".parse().unwrap()),
         worker: None,
     };
     changes
-        .amend_found(&search, &Redaction::default(), &Action::Delete)
+        .amend_found(&search, &Redaction::default(), &AmendAction::Delete)
         .await
         .unwrap();
     let dead = test.backstop.dead();

@@ -13,13 +13,13 @@
 //! once.
 
 use backstop_core::ScheduleName;
-use backstop_core::schedule::Entry;
+use backstop_core::schedule::LedgerEntry;
 
-pub(super) fn entered(schedule: &ScheduleName, entries: &[Entry]) {
+pub(super) fn count_entries(schedule: &ScheduleName, entries: &[LedgerEntry]) {
     for entry in entries {
-        let name = format!("backstop_schedule_{}_total", entry.what);
+        let name = format!("backstop_schedule_{}_total", entry.outcome);
         metrics::counter!(name, "schedule" => schedule.to_string()).increment(1);
-        if entry.what.has_job() {
+        if entry.outcome.has_job() {
             metrics::histogram!("backstop_schedule_lateness_seconds", "schedule" => schedule.to_string())
                 .record(entry.lateness().as_secs_f64());
         }
@@ -27,7 +27,7 @@ pub(super) fn entered(schedule: &ScheduleName, entries: &[Entry]) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
-pub(super) fn missing(schedule: &ScheduleName, count: usize) {
+pub(super) fn count_missing(schedule: &ScheduleName, count: usize) {
     metrics::gauge!("backstop_schedule_missing", "schedule" => schedule.to_string())
         .set(count as f64);
 }

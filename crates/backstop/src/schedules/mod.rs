@@ -28,13 +28,14 @@
 //! | `schedules/NAME` | since when it counts, when it was paused, its newest run |
 //! | `ledger/NAME/DAY` | what became of the instants of a day (UTC); kept for 32 days, and the newest 66 for longer |
 
-pub(crate) mod look;
+pub(crate) mod check;
+mod ledger;
 pub(crate) mod metrics;
 mod operate;
-mod pages;
 
 pub use backstop_core::schedule::{
-    BadCron, BadZone, Cron, Day, Entry, Last, Missed, Policy, Schedule, Standing, What, Why, Zone,
+    Cron, InstantOutcome, InvalidCron, InvalidZone, LatestRun, LedgerEntry, MissedPolicy,
+    MissedSettings, Schedule, ScheduleState, SkipReason, UtcDay, Zone,
 };
-pub use look::Looked;
-pub use operate::{MissedRun, ScheduleStatus, Schedules, TriggerError, Triggered};
+pub use check::ScheduleCheckReport;
+pub use operate::{MissedRun, ScheduleStatus, Schedules, TriggerError, TriggerResult};

@@ -14,29 +14,29 @@
 //! job fits only if the action could apply to it; one that has left its state between the look and
 //! the change no longer fits. What is refused are jobs whose unique key has a new holder.
 
-use super::{OfSearch, READ_MAX, Search, sift};
+use super::{JobSearch, READ_MAX, SearchPredicate, find_jobs};
 use crate::client::Backstop;
 use crate::operate::by_queue;
-use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
+use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection, check_permitted};
 use backstop_core::limits::AMEND_MAX;
-use backstop_core::port::{Amended, Amendment, Answer, Order};
+use backstop_core::port::{AmendJobsRequest, AmendResult, ListOrder, StoreResult};
 use backstop_core::redact::Redaction;
-use backstop_core::{JobId, State};
+use backstop_core::{JobId, JobState};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The next jobs to be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ToChange {
+pub struct JobChangeBatch {
     /// One amendment a queue, each to be made in one call.
-    pub amendments: Vec<Amendment>,
+    pub amendments: Vec<AmendJobsRequest>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
 
 /// How many were counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tally {
+pub struct JobChangeCount {
     /// So many.
     pub count: u64,
     /// Whether these are all there are; otherwise there are at least so many.
@@ -46,30 +46,32 @@ pub struct Tally {
 impl Backstop {
     /// The next jobs that fit and that `action` applies to; none of them comes twice in one walk,
     /// from `None` to where there is no `next`.
-    pub async fn to_change(
+    pub async fn next_job_changes(
         &self,
-        search: &Search,
+        search: &JobSearch,
         redaction: &Redaction,
-        action: &Action,
+        action: &AmendAction,
         cursor: Option<String>,
-    ) -> Answer<ToChange> {
+    ) -> StoreResult<JobChangeBatch> {
         let state = search.state()?;
-        let sieve = OfSearch {
+        let sieve = SearchPredicate {
             search,
             state,
             redaction,
         };
-        let walked = walked(&search.filter, state);
-        let mut page = sift(self, &walked, Order::Newest, cursor, READ_MAX, &sieve).await?;
-        page.jobs.retain(|job| permitted(action, job.state).is_ok());
-        let amendment = |selection: Selection| Amendment {
+        let walked = scan_filter(&search.filter, state);
+        let mut page =
+            find_jobs(self, &walked, ListOrder::Newest, cursor, READ_MAX, &sieve).await?;
+        page.jobs
+            .retain(|job| check_permitted(action, job.state).is_ok());
+        let amendment = |selection: Selection| AmendJobsRequest {
             selection,
             action: action.clone(),
             only: state,
             cursor: None,
             max: AMEND_MAX,
         };
-        Ok(ToChange {
+        Ok(JobChangeBatch {
             amendments: by_queue(page.jobs).into_iter().map(amendment).collect(),
             next: page.next,
         })
@@ -77,33 +79,34 @@ impl Backstop {
 
     /// Counts the jobs that fit and that `action` applies to: up to `max` of them, and for not much
     /// longer than `within`.
-    pub async fn count_to_change(
+    pub async fn count_job_changes(
         &self,
-        search: &Search,
+        search: &JobSearch,
         redaction: &Redaction,
-        action: &Action,
+        action: &AmendAction,
         max: u64,
         within: Duration,
-    ) -> Answer<Tally> {
-        let sieve = OfSearch {
+    ) -> StoreResult<JobChangeCount> {
+        let sieve = SearchPredicate {
             search,
             state: search.state()?,
             redaction,
         };
-        let (filter, began) = (search.narrowed()?, Instant::now());
+        let (filter, began) = (search.store_filter()?, Instant::now());
         let (mut count, mut cursor) = (0, None);
         loop {
             // Nothing is changed on the way: the list of the state is the shortest way through.
-            let page = sift(self, &filter, Order::Newest, cursor, READ_MAX, &sieve).await?;
+            let page =
+                find_jobs(self, &filter, ListOrder::Newest, cursor, READ_MAX, &sieve).await?;
             let meant = page
                 .jobs
                 .iter()
-                .filter(|job| permitted(action, job.state).is_ok());
+                .filter(|job| check_permitted(action, job.state).is_ok());
             count += meant.count() as u64;
             match page.next {
-                None => return Ok(Tally::up_to(max, count)),
+                None => return Ok(JobChangeCount::up_to(max, count)),
                 Some(_) if count > max || began.elapsed() >= within => {
-                    return Ok(Tally {
+                    return Ok(JobChangeCount {
                         count: count.min(max),
                         is_all: false,
                     });
@@ -114,7 +117,7 @@ impl Backstop {
     }
 }
 
-impl Tally {
+impl JobChangeCount {
     /// So many, of which at most `max` are told.
     pub fn up_to(max: u64, count: u64) -> Self {
         Self {
@@ -125,19 +128,19 @@ impl Tally {
 }
 
 /// What of an amendment was refused, as a filter has it: who no longer fits was not meant.
-pub fn refused(amended: &Amended) -> impl Iterator<Item = (JobId, Refusal)> {
+pub fn refusals(amended: &AmendResult) -> impl Iterator<Item = (JobId, AmendRefusal)> {
     amended
         .refused
         .iter()
         .copied()
-        .filter(|(_, refusal)| refusal.is_by_others())
+        .filter(|(_, refusal)| refusal.depends_on_other_jobs())
 }
 
 /// The list that is walked, by the table above.
-fn walked(filter: &Filter, state: Option<State>) -> Filter {
+fn scan_filter(filter: &Filter, state: Option<JobState>) -> Filter {
     let of_list = match state {
-        None | Some(State::Scheduled | State::Ready | State::Retrying) => None,
-        Some(State::Running | State::Done | State::Dead | State::Cancelled) => state,
+        None | Some(JobState::Scheduled | JobState::Ready | JobState::Retrying) => None,
+        Some(JobState::Running | JobState::Done | JobState::Dead | JobState::Cancelled) => state,
     };
     Filter {
         state: of_list,

@@ -1,10 +1,10 @@
 use super::*;
-use crate::operate::found_in_short;
-use crate::testing::{Test, start};
-use backstop_core::amend::Action;
+use crate::operate::search_json;
+use crate::testing::{TestBackstop, start};
+use backstop_core::amend::AmendAction;
 use backstop_core::lease::LeaseNumber;
 use backstop_core::limits::ENQUEUE_JOBS_MAX;
-use backstop_core::plan::Want;
+use backstop_core::plan::QueueQuota;
 use backstop_core::port::Claim;
 use backstop_core::{JobId, Kind, NewJob, QueueName, Span};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ fn text(text: &str) -> SearchText {
 }
 
 fn check(payload: &str, searched: &str, is_found: bool) {
-    let payload = Payload::stored(payload.as_bytes().to_vec());
+    let payload = Payload::from_stored(payload.as_bytes().to_vec());
     assert_eq!(
         text(searched).is_in(&payload, &Redaction::default()),
         is_found,
@@ -68,15 +68,15 @@ fn what_is_hidden_is_not_found_by_trying() {
 
 #[test]
 fn what_is_known_to_be_secret_is_hidden_wherever_it_stands() {
-    let payload = Payload::stored(br#"{"pin":1234}"#.to_vec());
+    let payload = Payload::from_stored(br#"{"pin":1234}"#.to_vec());
     assert!(text("1234").is_in(&payload, &Redaction::default()));
     assert!(!text("1234").is_in(&payload, &Redaction::of(["pin"])));
 }
 
 #[test]
 fn a_text_says_something_and_not_too_much() {
-    assert_eq!("".parse::<SearchText>(), Err(BadSearch::Empty));
-    assert_eq!(" \t ".parse::<SearchText>(), Err(BadSearch::Empty));
+    assert_eq!("".parse::<SearchText>(), Err(InvalidSearchText::Empty));
+    assert_eq!(" \t ".parse::<SearchText>(), Err(InvalidSearchText::Empty));
     assert_eq!(
         text("  ada lovelace ").as_str(),
         "ada lovelace",
@@ -84,14 +84,14 @@ fn a_text_says_something_and_not_too_much() {
     );
     assert_eq!(
         "ä".repeat(SEARCH_CHARS_MAX + 1).parse::<SearchText>(),
-        Err(BadSearch::TooLong)
+        Err(InvalidSearchText::TooLong)
     );
     let longest = "Ä".repeat(SEARCH_CHARS_MAX);
     assert_eq!(text(&longest).as_str(), longest);
 }
 
 /// So many jobs of queue `q`, every tenth of which is for ada.
-async fn given(count: usize) -> Test {
+async fn given(count: usize) -> TestBackstop {
     let (test, queue, kind) = (
         start(),
         QueueName::new("q").unwrap(),
@@ -120,8 +120,8 @@ async fn given(count: usize) -> Test {
     test
 }
 
-fn for_ada(state: Option<State>) -> Search {
-    Search {
+fn for_ada(state: Option<JobState>) -> JobSearch {
+    JobSearch {
         filter: Filter {
             state,
             ..Filter::default()
@@ -163,7 +163,7 @@ async fn pages_bring_each_job_that_fits_once_and_no_other() {
 
 struct Nobody;
 
-impl Sieve for Nobody {
+impl JobPredicate for Nobody {
     const LOOK_FOR: Duration = Duration::from_millis(50);
     const LOOKS_MAX: usize = 1_000;
 
@@ -177,10 +177,10 @@ impl Sieve for Nobody {
 async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
     let test = given(1_500).await;
     let look = async |cursor| {
-        sift(
+        find_jobs(
             &test.backstop,
             &Filter::default(),
-            Order::Newest,
+            ListOrder::Newest,
             cursor,
             50,
             &Nobody,
@@ -198,7 +198,7 @@ async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
 fn a_call_brings_no_more_than_a_few_megabytes_once_payloads_are_known() {
     let check = |size, is_all_fitting, largest, missing, expected| {
         assert_eq!(
-            Look {
+            ReadSizer {
                 size,
                 is_all_fitting,
                 largest
@@ -231,7 +231,7 @@ async fn running_jobs_are_found_by_the_worker_that_holds_them() {
             number: LeaseNumber::draw(number),
             worker: WorkerName::new(worker),
             until: test.backstop.now().after(Span::minutes(1)),
-            wants: vec![Want {
+            wants: vec![QueueQuota {
                 queue: QueueName::new("q").unwrap(),
                 max: 2,
             }],
@@ -252,7 +252,7 @@ async fn running_jobs_are_found_by_the_worker_that_holds_them() {
             state,
             ..Filter::default()
         };
-        let search = Search {
+        let search = JobSearch {
             filter,
             text: None,
             worker: Some(WorkerName::new(worker)),
@@ -269,13 +269,13 @@ async fn running_jobs_are_found_by_the_worker_that_holds_them() {
             .all(|job| job.held_by.as_ref().unwrap().worker.as_str() == "two")
     );
     assert!(
-        look("three", Some(State::Running))
+        look("three", Some(JobState::Running))
             .await
             .unwrap()
             .jobs
             .is_empty()
     );
-    let refused = look("two", Some(State::Dead)).await.unwrap_err();
+    let refused = look("two", Some(JobState::Dead)).await.unwrap_err();
     assert!(
         refused
             .to_string()
@@ -289,7 +289,7 @@ async fn what_is_found_is_changed_and_nothing_else_is() {
     let test = given(95).await;
     let changes = test.backstop.changes("ada");
     let cancelled = changes
-        .amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel)
+        .amend_found(&for_ada(None), &Redaction::default(), &AmendAction::Cancel)
         .await
         .unwrap();
     assert_eq!((cancelled.count, cancelled.refused.len()), (10, 0));
@@ -301,11 +301,11 @@ async fn what_is_found_is_changed_and_nothing_else_is() {
         .unwrap()[0]
         .counts;
     assert_eq!(
-        (counts.of(State::Cancelled), counts.of(State::Ready)),
+        (counts.of(JobState::Cancelled), counts.of(JobState::Ready)),
         (10, 85)
     );
     let again = changes
-        .amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel)
+        .amend_found(&for_ada(None), &Redaction::default(), &AmendAction::Cancel)
         .await
         .unwrap();
     assert_eq!(
@@ -313,10 +313,10 @@ async fn what_is_found_is_changed_and_nothing_else_is() {
         (0, 0),
         "what cannot be cancelled does not fit"
     );
-    let ready = for_ada(Some(State::Ready));
+    let ready = for_ada(Some(JobState::Ready));
     assert_eq!(
         changes
-            .amend_found(&ready, &Redaction::default(), &Action::Delete)
+            .amend_found(&ready, &Redaction::default(), &AmendAction::Delete)
             .await
             .unwrap()
             .count,
@@ -343,14 +343,14 @@ async fn a_secret_selects_nothing_to_change() {
         .push()
         .await
         .unwrap();
-    let search = Search {
+    let search = JobSearch {
         text: Some(text("hunter2")),
-        ..Search::default()
+        ..JobSearch::default()
     };
     let changed = test
         .backstop
         .changes("ada")
-        .amend_found(&search, &Redaction::default(), &Action::Delete)
+        .amend_found(&search, &Redaction::default(), &AmendAction::Delete)
         .await
         .unwrap();
     assert_eq!(changed.count, 0);
@@ -358,11 +358,11 @@ async fn a_secret_selects_nothing_to_change() {
 
 #[test]
 fn a_secret_that_somebody_looks_for_is_not_told_by_the_audit() {
-    let search = Search {
+    let search = JobSearch {
         text: Some(text("password=hunter2")),
-        ..Search::default()
+        ..JobSearch::default()
     };
-    let told = found_in_short(&search, &Redaction::default()).to_string();
+    let told = search_json(&search, &Redaction::default()).to_string();
     assert!(
         told.contains("password=") && !told.contains("hunter2"),
         "{told}"

@@ -5,9 +5,9 @@
 //! in the line. A payload is kept as a text: it comes back to the byte, and its line breaks do not
 //! end the line.
 
-use backstop_core::failure::History;
-use backstop_core::port::Burial;
-use backstop_core::verdict::Reason;
+use backstop_core::failure::FailureHistory;
+use backstop_core::port::NewDeadLetter;
+use backstop_core::verdict::EndReason;
 use backstop_core::{
     JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Time, TraceContext,
 };
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 /// A line, without the break at its end.
 #[derive(Serialize, Deserialize)]
-struct Line<'a> {
+struct SpillLine<'a> {
     crc32: String,
     #[serde(borrow)]
     record: &'a RawValue,
@@ -24,7 +24,7 @@ struct Line<'a> {
 
 /// A dead letter. What `with_retry` gives up has no unique key.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct SpillRecord {
     id: JobId,
     queue: QueueName,
     kind: Kind,
@@ -46,7 +46,7 @@ struct Record {
 
 /// A line that is no dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadLine {
+pub(crate) enum InvalidSpillLine {
     /// Cut off, or not one of ours.
     #[error("it is not a whole record: {0}")]
     Torn(String),
@@ -59,9 +59,9 @@ pub(crate) enum BadLine {
 }
 
 /// The dead letter as a line, without a break at its end.
-pub(crate) fn encode(burial: &Burial) -> String {
+pub(crate) fn encode(burial: &NewDeadLetter) -> String {
     let job = &burial.job;
-    let record = Record {
+    let record = SpillRecord {
         id: job.id,
         queue: job.queue.clone(),
         kind: job.kind.clone(),
@@ -82,7 +82,7 @@ pub(crate) fn encode(burial: &Burial) -> String {
     };
     let record = serde_json::value::to_raw_value(&record)
         .expect("a record has only text, numbers and lists");
-    let line = Line {
+    let line = SpillLine {
         crc32: checksum(record.get()),
         record: &record,
     };
@@ -90,28 +90,28 @@ pub(crate) fn encode(burial: &Burial) -> String {
 }
 
 /// The dead letter that a line holds.
-pub(crate) fn decode(line: &[u8]) -> Result<Burial, BadLine> {
-    let line: Line<'_> =
-        serde_json::from_slice(line).map_err(|error| BadLine::Torn(error.to_string()))?;
+pub(crate) fn decode(line: &[u8]) -> Result<NewDeadLetter, InvalidSpillLine> {
+    let line: SpillLine<'_> =
+        serde_json::from_slice(line).map_err(|error| InvalidSpillLine::Torn(error.to_string()))?;
     let found = checksum(line.record.get());
     if found != line.crc32 {
-        return Err(BadLine::Changed {
+        return Err(InvalidSpillLine::Changed {
             written: line.crc32,
             found,
         });
     }
-    burial(line.record.get()).map_err(BadLine::Unknown)
+    burial(line.record.get()).map_err(InvalidSpillLine::Unknown)
 }
 
-fn burial(record: &str) -> Result<Burial, String> {
-    let record: Record = serde_json::from_str(record).map_err(|error| error.to_string())?;
+fn burial(record: &str) -> Result<NewDeadLetter, String> {
+    let record: SpillRecord = serde_json::from_str(record).map_err(|error| error.to_string())?;
     let payload = Payload::json(record.payload).map_err(|error| error.to_string())?;
-    let reason: Reason = record.reason.parse().map_err(|error| format!("{error}"))?;
+    let reason: EndReason = record.reason.parse().map_err(|error| format!("{error}"))?;
     let history = record
         .history
         .map(|history| history.get().as_bytes().to_vec());
     let job = NewJob::new(record.id, record.queue, record.kind, payload);
-    Ok(Burial {
+    Ok(NewDeadLetter {
         job: NewJob {
             priority: record.priority,
             run_at: record.run_at,
@@ -125,7 +125,7 @@ fn burial(record: &str) -> Result<Burial, String> {
         inserted_at: record.inserted_at,
         finished_at: record.finished_at,
         reason,
-        history: History::stored(history),
+        history: FailureHistory::from_stored(history),
     })
 }
 
@@ -159,10 +159,10 @@ const CRC_TABLE: [u32; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop_core::failure::{Cause, ErrorReport, Failure};
+    use backstop_core::failure::{ErrorReport, FailureCause, FailureRecord};
     use backstop_core::{Span, WorkerName};
 
-    fn burial(payload: &str) -> Burial {
+    fn burial(payload: &str) -> NewDeadLetter {
         let queue = QueueName::new("detection_queue").unwrap();
         let job = NewJob::new(
             JobId::named("a"),
@@ -171,15 +171,15 @@ mod tests {
             Payload::json(payload.to_owned()).unwrap(),
         );
         let at = Time::from_micros(1_767_225_600_123_456);
-        let mut failure = Failure::new(
+        let mut failure = FailureRecord::new(
             at,
             1,
-            Cause::Failed,
+            FailureCause::Failed,
             &WorkerName::new("w"),
             ErrorReport::message("a\nb"),
         );
         failure.retry_in = Some(Span::millis(1_250));
-        Burial {
+        NewDeadLetter {
             job: NewJob {
                 priority: Priority::High,
                 run_at: Some(at),
@@ -194,8 +194,8 @@ mod tests {
             requeues: 0,
             inserted_at: at.before(Span::secs(3)),
             finished_at: at,
-            reason: Reason::AttemptsExhausted,
-            history: History::default().with(failure),
+            reason: EndReason::AttemptsExhausted,
+            history: FailureHistory::default().with_failure(failure),
         }
     }
 
@@ -219,7 +219,10 @@ mod tests {
         let line = encode(&burial("[1,2,3]"));
         for end in 0..line.len() {
             assert!(
-                matches!(decode(&line.as_bytes()[..end]), Err(BadLine::Torn(_))),
+                matches!(
+                    decode(&line.as_bytes()[..end]),
+                    Err(InvalidSpillLine::Torn(_))
+                ),
                 "cut at {end}"
             );
         }
@@ -243,7 +246,10 @@ mod tests {
     fn a_whole_record_of_something_else_is_not_understood() {
         let record = r#"{"id":"x"}"#;
         let line = format!(r#"{{"crc32":"{}","record":{record}}}"#, checksum(record));
-        assert!(matches!(decode(line.as_bytes()), Err(BadLine::Unknown(_))));
+        assert!(matches!(
+            decode(line.as_bytes()),
+            Err(InvalidSpillLine::Unknown(_))
+        ));
     }
 
     #[test]

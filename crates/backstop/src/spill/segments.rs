@@ -4,10 +4,10 @@
 //! a locked segment is left alone, one that can be locked belongs to whoever locks it. Only the
 //! holder removes a segment, and no name is used twice.
 
-use super::line::{BadLine, decode};
+use super::line::{InvalidSpillLine, decode};
 use super::{SpillError, SpillSettings};
-use crate::random::Random;
-use backstop_core::port::Burial;
+use crate::random::RandomSource;
+use backstop_core::port::NewDeadLetter;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -20,26 +20,26 @@ const SET_ASIDE: &str = "bad";
 /// Segments one process holds at once: each is an open file.
 const HELD_MAX: usize = 64;
 /// From so many segments on, small ones are written together, even if nothing of them has gone in.
-const CROWD: usize = 8;
+const CROWDED_FILES: usize = 8;
 /// Names tried for a new segment before something must be wrong.
 const NAMES_MAX: u32 = 100;
 
 /// What one process holds of a spill directory.
-pub(crate) struct Segments {
+pub(crate) struct SpillSegments {
     settings: SpillSettings,
-    random: Random,
+    random: RandomSource,
     /// The process and a random part: the names of its segments begin with it. Drawn with the first
     /// one: whoever never spills has the same random numbers as ever.
     owner: Option<String>,
     sequence: u32,
     /// The one that is written.
-    open: Option<Segment>,
+    open: Option<SpillSegment>,
     /// Those that are only read: its own, and those of dead processes.
-    sealed: Vec<Segment>,
+    sealed: Vec<SpillSegment>,
 }
 
 /// A file that this process has locked.
-struct Segment {
+struct SpillSegment {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -47,21 +47,21 @@ struct Segment {
 
 /// What a segment holds.
 #[derive(Default)]
-pub(crate) struct Contents {
+pub(crate) struct SegmentContents {
     /// Its dead letters.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<SegmentEntry>,
     /// Lines that are none, without their ends.
-    pub(crate) bad: Vec<(Vec<u8>, BadLine)>,
+    pub(crate) bad: Vec<(Vec<u8>, InvalidSpillLine)>,
 }
 
 /// A dead letter and the line it stands in.
-pub(crate) struct Entry {
+pub(crate) struct SegmentEntry {
     pub(crate) line: String,
-    pub(crate) burial: Burial,
+    pub(crate) burial: NewDeadLetter,
 }
 
 /// What is left of a segment after its dead letters were offered to the store.
-pub(crate) struct Rest {
+pub(crate) struct SegmentRest {
     /// Lines that the store did not take.
     pub(crate) lines: Vec<String>,
     /// Lines that nobody can read.
@@ -70,8 +70,8 @@ pub(crate) struct Rest {
     pub(crate) taken: usize,
 }
 
-impl Segments {
-    pub(crate) fn new(settings: SpillSettings, random: Random) -> Self {
+impl SpillSegments {
+    pub(crate) fn new(settings: SpillSettings, random: RandomSource) -> Self {
         Self {
             settings,
             random,
@@ -117,7 +117,7 @@ impl Segments {
             if self.holds(&path) {
                 continue;
             }
-            match Segment::adopt(&path) {
+            match SpillSegment::adopt(&path) {
                 Ok(Some(segment)) => self.sealed.push(segment),
                 Ok(None) => {}
                 Err(error) => {
@@ -134,7 +134,7 @@ impl Segments {
 
     /// Ends a round with a segment: what is left of it is written anew, if that makes a difference,
     /// before it is removed. A crash in between leaves lines twice; taken in, they are one.
-    pub(crate) fn settle(&mut self, path: &Path, rest: &Rest) -> Result<(), SpillError> {
+    pub(crate) fn settle(&mut self, path: &Path, rest: &SegmentRest) -> Result<(), SpillError> {
         if !rest.bad.is_empty() {
             set_aside(&path.with_extension(SET_ASIDE), &rest.bad)?;
         }
@@ -161,8 +161,8 @@ impl Segments {
     }
 
     fn is_crowded_by(&self, path: &Path) -> bool {
-        let small = |segment: &Segment| segment.bytes * 2 < self.settings.segment_bytes_max;
-        self.sealed.len() > CROWD
+        let small = |segment: &SpillSegment| segment.bytes * 2 < self.settings.segment_bytes_max;
+        self.sealed.len() > CROWDED_FILES
             && self
                 .sealed
                 .iter()
@@ -170,8 +170,9 @@ impl Segments {
     }
 
     fn write(&mut self, text: &str) -> Result<PathBuf, SpillError> {
-        let is_over =
-            |segment: &Segment| segment.bytes + text.len() as u64 > self.settings.segment_bytes_max;
+        let is_over = |segment: &SpillSegment| {
+            segment.bytes + text.len() as u64 > self.settings.segment_bytes_max
+        };
         if self.open.as_ref().is_some_and(is_over) {
             self.seal();
         }
@@ -191,7 +192,7 @@ impl Segments {
         Ok(path)
     }
 
-    fn create(&mut self) -> Result<Segment, SpillError> {
+    fn create(&mut self) -> Result<SpillSegment, SpillError> {
         let directory = self.settings.directory.clone();
         make_directory(&directory)
             .map_err(|cause| SpillError::disk("making", &directory, cause))?;
@@ -200,8 +201,8 @@ impl Segments {
         for _ in 0..NAMES_MAX {
             self.sequence += 1;
             let path = directory.join(format!("{owner}-{:06}.{SEGMENT}", self.sequence));
-            if let Some(segment) =
-                Segment::create(&path).map_err(|cause| SpillError::disk("making", &path, cause))?
+            if let Some(segment) = SpillSegment::create(&path)
+                .map_err(|cause| SpillError::disk("making", &path, cause))?
             {
                 sync_directory(&directory)
                     .map_err(|cause| SpillError::disk("fsyncing", &directory, cause))?;
@@ -226,7 +227,7 @@ impl Segments {
     }
 }
 
-impl Segment {
+impl SpillSegment {
     /// A new file, locked; `None` if the name is taken, or if somebody took it for a dead process's
     /// in between.
     fn create(path: &Path) -> io::Result<Option<Self>> {
@@ -239,7 +240,7 @@ impl Segment {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             opened => opened?,
         };
-        Ok(locked(&file)?.then(|| Self {
+        Ok(try_lock(&file)?.then(|| Self {
             path: path.to_owned(),
             file,
             bytes: 0,
@@ -253,7 +254,7 @@ impl Segment {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        if !locked(&file)? {
+        if !try_lock(&file)? {
             return Ok(None);
         }
         let metadata = file.metadata()?;
@@ -281,7 +282,7 @@ impl Segment {
 }
 
 /// Whether the lock on a file is ours now.
-fn locked(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -290,9 +291,9 @@ fn locked(file: &File) -> io::Result<bool> {
 }
 
 /// What the segment at `path` holds.
-pub(crate) fn read(path: &Path) -> Result<Contents, SpillError> {
+pub(crate) fn read(path: &Path) -> Result<SegmentContents, SpillError> {
     let bytes = std::fs::read(path).map_err(|cause| SpillError::disk("reading", path, cause))?;
-    let mut contents = Contents::default();
+    let mut contents = SegmentContents::default();
     for line in bytes
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -300,7 +301,7 @@ pub(crate) fn read(path: &Path) -> Result<Contents, SpillError> {
         match decode(line) {
             Ok(burial) => {
                 let line = String::from_utf8_lossy(line).into_owned();
-                contents.entries.push(Entry { line, burial });
+                contents.entries.push(SegmentEntry { line, burial });
             }
             Err(why) => contents.bad.push((line.to_vec(), why)),
         }

@@ -1,10 +1,10 @@
 //! Taking in again: from the segments to the store, until nothing is left.
 
-use super::segments::{Entry, Rest, Segments, read};
-use super::{Inner, SpillError};
+use super::segments::{SegmentEntry, SegmentRest, SpillSegments, read};
+use super::{SpillError, SpillInner};
 use backstop_core::Span;
 use backstop_core::limits::BURY_MAX;
-use backstop_core::port::{Burial, Enqueued, StoreError};
+use backstop_core::port::{EnqueueOutcome, NewDeadLetter, StoreError};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ const WAIT_MAX: Span = Span::secs(60);
 
 /// What one round of taking in did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TakenIn {
+pub struct TakeInReport {
     /// Dead letters that are in the store now.
     pub records: usize,
     /// Dead letters whose queue has no room for them. They stay.
@@ -26,7 +26,7 @@ pub struct TakenIn {
     pub trouble: Option<StoreError>,
 }
 
-impl TakenIn {
+impl TakeInReport {
     /// Whether to ask the store for nothing more in this round.
     fn is_cut_short(&self) -> bool {
         self.trouble.as_ref().is_some_and(StoreError::is_transient)
@@ -34,7 +34,7 @@ impl TakenIn {
 }
 
 /// Takes in, round after round, until nothing is left or nobody has the spill any more.
-pub(super) async fn keep_taking_in(spill: Weak<Inner>, first_wait: Span) {
+pub(super) async fn keep_taking_in(spill: Weak<SpillInner>, first_wait: Span) {
     let mut wait = first_wait;
     loop {
         tokio::time::sleep(wait.into()).await;
@@ -59,18 +59,18 @@ pub(super) async fn keep_taking_in(spill: Weak<Inner>, first_wait: Span) {
     }
 }
 
-impl Inner {
+impl SpillInner {
     /// Offers everything to the store once.
-    pub(super) async fn round(self: &Arc<Self>) -> Result<TakenIn, SpillError> {
+    pub(super) async fn round(self: &Arc<Self>) -> Result<TakeInReport, SpillError> {
         let _turn = self.turn.lock().await;
-        let mut taken = TakenIn::default();
-        for path in self.on_disk(Segments::adopt).await?? {
+        let mut taken = TakeInReport::default();
+        for path in self.on_disk(SpillSegments::adopt).await?? {
             self.take_segment(path, &mut taken).await;
         }
         // The one being written comes last, and only if the store answers: every sealing makes
         // another file.
         if !taken.is_cut_short()
-            && let Some(path) = self.on_disk(Segments::seal).await?
+            && let Some(path) = self.on_disk(SpillSegments::seal).await?
         {
             self.take_segment(path, &mut taken).await;
         }
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// A segment that the disk does not give is left for the next round, and hides none behind it.
-    async fn take_segment(self: &Arc<Self>, path: PathBuf, taken: &mut TakenIn) {
+    async fn take_segment(self: &Arc<Self>, path: PathBuf, taken: &mut TakeInReport) {
         if taken.is_cut_short() {
             return;
         }
@@ -96,7 +96,7 @@ impl Inner {
     async fn try_take_segment(
         self: &Arc<Self>,
         path: PathBuf,
-        taken: &mut TakenIn,
+        taken: &mut TakeInReport,
     ) -> Result<(), SpillError> {
         let from = path.clone();
         let contents = self.on_disk(move |_| read(&from)).await??;
@@ -104,7 +104,7 @@ impl Inner {
         let mut lines = Vec::new();
         let mut entries = contents.entries.into_iter().peekable();
         while entries.peek().is_some() {
-            let batch: Vec<Entry> = entries.by_ref().take(BURY_MAX).collect();
+            let batch: Vec<SegmentEntry> = entries.by_ref().take(BURY_MAX).collect();
             lines.extend(self.bury(batch, taken).await);
         }
         for (_, why) in &contents.bad {
@@ -112,7 +112,7 @@ impl Inner {
         }
         let bad: Vec<_> = contents.bad.into_iter().map(|(line, _)| line).collect();
         let set_aside = bad.len();
-        let rest = Rest {
+        let rest = SegmentRest {
             lines,
             bad,
             taken: taken.records - before,
@@ -125,7 +125,7 @@ impl Inner {
 
     /// Offers a batch to the store; answers the lines it did not take. If it refuses the batch as a
     /// whole, each is offered by itself, so that one does not keep out the others.
-    async fn bury(&self, batch: Vec<Entry>, taken: &mut TakenIn) -> Vec<String> {
+    async fn bury(&self, batch: Vec<SegmentEntry>, taken: &mut TakeInReport) -> Vec<String> {
         if taken.is_cut_short() {
             return batch.into_iter().map(|entry| entry.line).collect();
         }
@@ -150,7 +150,7 @@ impl Inner {
         }
     }
 
-    async fn offer(&self, burials: Vec<Burial>) -> Result<Vec<Enqueued>, StoreError> {
+    async fn offer(&self, burials: Vec<NewDeadLetter>) -> Result<Vec<EnqueueOutcome>, StoreError> {
         let count = burials.len();
         let answers = self.store.bury(burials, self.clock.now()).await?;
         if answers.len() != count {
@@ -163,15 +163,15 @@ impl Inner {
     }
 }
 
-impl TakenIn {
+impl TakeInReport {
     /// Counts an answer; whether the dead letter is left.
-    fn count(&mut self, answer: Enqueued) -> bool {
+    fn count(&mut self, answer: EnqueueOutcome) -> bool {
         match answer {
-            Enqueued::Inserted | Enqueued::Same => {
+            EnqueueOutcome::Inserted | EnqueueOutcome::Same => {
                 self.records += 1;
                 false
             }
-            Enqueued::Full | Enqueued::Duplicate(_) | Enqueued::Conflict => {
+            EnqueueOutcome::Full | EnqueueOutcome::Duplicate(_) | EnqueueOutcome::Conflict => {
                 self.full += 1;
                 true
             }

@@ -1,14 +1,15 @@
 use super::*;
 use crate::clock::ManualClock;
 use async_trait::async_trait;
-use backstop_core::failure::History;
+use backstop_core::failure::FailureHistory;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Page,
-    PageQuery, Pruned, QueueStatus, Retention, StoreError, WorkerStatus,
+    AmendJobsRequest, AmendResult, DeadLetterGroup, EnqueueOutcome, ExpiredLeases,
+    ListGroupsRequest, ListJobsRequest, ListJobsResult, PruneRequest, PruneResult, QueueState,
+    QueueStatus, StoreError, StoreResult, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::Reason;
-use backstop_core::{Bounds, Job, JobId, Kind, NewJob, Payload, QueueName};
+use backstop_core::verdict::EndReason;
+use backstop_core::{Job, JobId, Kind, NewJob, Payload, QueueBounds, QueueName};
 use tempfile::TempDir;
 
 /// Takes dead letters in, and refuses every batch with one of these ids in it.
@@ -19,67 +20,67 @@ struct Picky {
 }
 
 #[async_trait]
-impl Operator for Picky {
-    async fn bury(&self, burials: Vec<Burial>, _: Time) -> Answer<Vec<Enqueued>> {
+impl OperatorStore for Picky {
+    async fn bury(&self, burials: Vec<NewDeadLetter>, _: Time) -> StoreResult<Vec<EnqueueOutcome>> {
         let ids: Vec<JobId> = burials.iter().map(|burial| burial.job.id).collect();
         if ids.iter().any(|id| self.refused.contains(id)) {
             return Err(StoreError::misuse("burying", "not that one"));
         }
         self.taken.lock().unwrap().extend(&ids);
-        Ok(vec![Enqueued::Inserted; ids.len()])
+        Ok(vec![EnqueueOutcome::Inserted; ids.len()])
     }
 
-    async fn job(&self, _: JobId, _: Time) -> Answer<Option<Job>> {
+    async fn job(&self, _: JobId, _: Time) -> StoreResult<Option<Job>> {
         unreachable!("a spill only buries")
     }
-    async fn find(&self, _: QueueName, _: Vec<JobId>, _: Time) -> Answer<Vec<Option<Job>>> {
+    async fn find(&self, _: QueueName, _: Vec<JobId>, _: Time) -> StoreResult<Vec<Option<Job>>> {
         unreachable!("a spill only buries")
     }
-    async fn jobs(&self, _: PageQuery, _: Time) -> Answer<Page> {
+    async fn jobs(&self, _: ListJobsRequest, _: Time) -> StoreResult<ListJobsResult> {
         unreachable!("a spill only buries")
     }
-    async fn amend(&self, _: Amendment, _: Time) -> Answer<Amended> {
+    async fn amend(&self, _: AmendJobsRequest, _: Time) -> StoreResult<AmendResult> {
         unreachable!("a spill only buries")
     }
-    async fn queues(&self, _: Time) -> Answer<Vec<QueueStatus>> {
+    async fn queues(&self, _: Time) -> StoreResult<Vec<QueueStatus>> {
         unreachable!("a spill only buries")
     }
-    async fn holders(
+    async fn unique_holders(
         &self,
         _: QueueName,
         _: Vec<UniqueKey>,
         _: Time,
-    ) -> Answer<Vec<Option<KeyHolder>>> {
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         unreachable!("a spill only buries")
     }
-    async fn groups(&self, _: GroupQuery, _: Time) -> Answer<Vec<Group>> {
+    async fn groups(&self, _: ListGroupsRequest, _: Time) -> StoreResult<Vec<DeadLetterGroup>> {
         unreachable!("a spill only buries")
     }
-    async fn set_bounds(&self, _: QueueName, _: Bounds, _: Time) -> Answer<()> {
+    async fn set_bounds(&self, _: QueueName, _: QueueBounds, _: Time) -> StoreResult<()> {
         unreachable!("a spill only buries")
     }
-    async fn declare_queues(&self, _: Vec<QueueName>) -> Answer<()> {
+    async fn declare_queues(&self, _: Vec<QueueName>) -> StoreResult<()> {
         unreachable!("a spill only buries")
     }
-    async fn set_gate(&self, _: QueueName, _: Gate, _: Time) -> Answer<()> {
+    async fn set_queue_state(&self, _: QueueName, _: QueueState, _: Time) -> StoreResult<()> {
         unreachable!("a spill only buries")
     }
-    async fn expired_leases(&self, _: Time) -> Answer<ExpiredLeases> {
+    async fn expired_leases(&self, _: Time) -> StoreResult<ExpiredLeases> {
         unreachable!("a spill only buries")
     }
 
-    async fn workers(&self, _: Span, _: Time) -> Answer<Vec<WorkerStatus>> {
+    async fn workers(&self, _: Span, _: Time) -> StoreResult<Vec<WorkerStatus>> {
         unreachable!("a spill only buries")
     }
-    async fn prune(&self, _: Retention, _: Time) -> Answer<Pruned> {
+    async fn prune(&self, _: PruneRequest, _: Time) -> StoreResult<PruneResult> {
         unreachable!("a spill only buries")
     }
 }
 
-fn burial(name: &str) -> Burial {
+fn burial(name: &str) -> NewDeadLetter {
     let payload = Payload::json("null").unwrap();
     let now = Time::from_millis(1_000);
-    Burial {
+    NewDeadLetter {
         job: NewJob::new(
             JobId::named(name),
             QueueName::new("q").unwrap(),
@@ -91,8 +92,8 @@ fn burial(name: &str) -> Burial {
         requeues: 0,
         inserted_at: now,
         finished_at: now,
-        reason: Reason::Rejected,
-        history: History::default(),
+        reason: EndReason::Rejected,
+        history: FailureHistory::default(),
     }
 }
 
@@ -108,7 +109,7 @@ async fn one_that_the_store_refuses_keeps_out_no_other_and_stays() {
         SpillSettings::at(folder.path()),
         Arc::<Picky>::clone(&store),
         clock,
-        Random::seeded(1),
+        RandomSource::seeded(1),
     );
     for name in ["a", "b", "c"] {
         spill.put(&burial(name)).await.unwrap();
@@ -126,7 +127,7 @@ async fn one_that_the_store_refuses_keeps_out_no_other_and_stays() {
 
 #[test]
 fn every_store_has_a_directory_of_its_own_whoever_opens_it() {
-    let of = |address: &str| SpillSettings::of(&Address::new(address)).directory;
+    let of = |address: &str| SpillSettings::of(&StoreAddress::new(address)).directory;
     assert_eq!(
         of("sqlite:/var/lib/shop/jobs.db"),
         Path::new("/var/lib/shop/jobs.db-spill")

@@ -4,14 +4,14 @@
 //! is written together by the [`Outlet`]. A batch in order is two round trips: the take, and one
 //! advance.
 
-use super::adrift;
-use super::hand::{Ended, Hand};
+use super::batch_writer::BatchSubmitter;
+use super::key_worker::{KeyWorkEnd, KeyWorker};
 use super::operate::offer_in_parts;
-use super::outlet::Outlet;
-use super::running::{Became, Shared};
+use super::running::{RecordOutcome, StreamRuntime};
+use super::store_outage;
 use backstop_core::limits::STREAM_KEYS_MAX;
-use backstop_core::port::{Answer, Offered, StoreError, Take, Wanted};
-use backstop_core::stream::{Record, StoredKey, Window};
+use backstop_core::port::{KeySelection, OfferOutcome, StoreError, StoreResult, TakeRequest};
+use backstop_core::stream::{KeyWindow, Record, StoredKey};
 use backstop_core::{LeaseNumber, StreamKey};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
@@ -24,22 +24,22 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 
 /// Records that came together.
-pub(super) struct Batch {
-    shared: Arc<Shared>,
+pub(super) struct RecordBatch {
+    shared: Arc<StreamRuntime>,
     /// By key, each with its place in the batch.
     records: HashMap<StreamKey, Vec<(usize, Record)>>,
     count: usize,
 }
 
 /// Records with their places in the batch.
-type Placed = Vec<(usize, Record)>;
+type PlacedRecords = Vec<(usize, Record)>;
 /// What became of records, by their places in the batch.
-type Answers = Vec<(usize, Became)>;
+type PlacedOutcomes = Vec<(usize, RecordOutcome)>;
 
-impl Batch {
-    pub(super) fn of(shared: &Arc<Shared>, records: Vec<Record>) -> Self {
+impl RecordBatch {
+    pub(super) fn of(shared: &Arc<StreamRuntime>, records: Vec<Record>) -> Self {
         let count = records.len();
-        let mut by_key: HashMap<StreamKey, Placed> = HashMap::new();
+        let mut by_key: HashMap<StreamKey, PlacedRecords> = HashMap::new();
         for (place, record) in records.into_iter().enumerate() {
             by_key
                 .entry(record.key.clone())
@@ -55,15 +55,15 @@ impl Batch {
 
     /// Works the batch through; whoever waits for the answer may go away, what has begun is brought
     /// to its end.
-    pub(super) async fn run(self) -> Answer<Vec<Became>> {
+    pub(super) async fn run(self) -> StoreResult<Vec<RecordOutcome>> {
         let tasks = self.shared.batches.clone();
         let (count, stream) = (self.count, self.shared.name.clone());
         let ended = tasks.spawn(self.work()).await;
         let answers =
             ended.map_err(|error| StoreError::unavailable("handling records", error))??;
-        let mut became = vec![None; count];
+        let mut outcomes = vec![None; count];
         for (place, answer) in answers {
-            became[place] = Some(answer);
+            outcomes[place] = Some(answer);
         }
         let missing = || {
             StoreError::corrupt(
@@ -71,13 +71,13 @@ impl Batch {
                 format!("a record of stream {stream} got no answer"),
             )
         };
-        became
+        outcomes
             .into_iter()
             .map(|answer| answer.ok_or_else(missing))
             .collect()
     }
 
-    async fn work(self) -> Answer<Answers> {
+    async fn work(self) -> StoreResult<PlacedOutcomes> {
         let Self {
             shared,
             mut records,
@@ -86,29 +86,29 @@ impl Batch {
         let mut answers = Vec::with_capacity(self.count);
         while !records.is_empty() {
             let names: Vec<StreamKey> = records.keys().take(STREAM_KEYS_MAX).cloned().collect();
-            let mut part: HashMap<StreamKey, Placed> = names
+            let mut part: HashMap<StreamKey, PlacedRecords> = names
                 .iter()
                 .filter_map(|name| records.remove_entry(name))
                 .collect();
-            let Some((number, taken)) = take(&shared, Wanted::Keys(names)).await? else {
-                let (handled, left) = adrift::handle(&shared, part).await?;
+            let Some((number, taken)) = take(&shared, KeySelection::Keys(names)).await? else {
+                let (handled, left) = store_outage::handle(&shared, part).await?;
                 answers.extend(handled);
-                if shared.adrift.is_down() {
-                    answers.extend(not_taken(left.into_values().flatten()));
+                if shared.outage.is_down() {
+                    answers.extend(mark_full(left.into_values().flatten()));
                 } else {
                     records.extend(left);
                 }
                 continue;
             };
-            let hands = taken.into_iter().map(|stored| {
+            let keys = taken.into_iter().map(|stored| {
                 let own = part.remove(&stored.key).unwrap_or_default();
                 (stored, own)
             });
-            let hands: Vec<(StoredKey, Placed)> = hands.collect();
+            let keys: Vec<(StoredKey, PlacedRecords)> = keys.collect();
             // Whatever becomes of the one, the other is brought to its end: its keys are in our
             // hands.
-            let worked = work_through(&shared, number, hands, Brought::Here);
-            let (busy, worked) = tokio::join!(put_by(&shared, part), worked);
+            let worked = work_through(&shared, number, keys, KeySource::Caller);
+            let (busy, worked) = tokio::join!(leave_to_others(&shared, part), worked);
             answers.extend(busy?);
             answers.extend(worked?);
         }
@@ -119,17 +119,17 @@ impl Batch {
 /// Takes keys; `None` if the store does not answer, and what is to be done is to be done without
 /// it.
 pub(super) async fn take(
-    shared: &Arc<Shared>,
-    wanted: Wanted,
-) -> Answer<Option<(LeaseNumber, Vec<StoredKey>)>> {
-    if shared.adrift.is_down() {
+    shared: &Arc<StreamRuntime>,
+    wanted: KeySelection,
+) -> StoreResult<Option<(LeaseNumber, Vec<StoredKey>)>> {
+    if shared.outage.is_down() {
         return Ok(None);
     }
     let number = shared.backstop.random().lease_number();
     let (began, mut wait) = (Instant::now(), RETRY_FIRST);
     loop {
         let now = shared.now();
-        let take = Take {
+        let take = TakeRequest {
             stream: shared.name.clone(),
             number,
             worker: shared.worker.clone(),
@@ -138,7 +138,7 @@ pub(super) async fn take(
         };
         match shared.store().take(take, now).await {
             Ok(taken) => {
-                shared.adrift.answered();
+                shared.outage.note_answer();
                 let names = taken.keys.iter().map(|stored| stored.key.clone());
                 // The first try may have been the one that counted.
                 shared
@@ -149,7 +149,7 @@ pub(super) async fn take(
             Err(error) if !error.is_transient() => return Err(error),
             Err(error) if began.elapsed() >= shared.settings.patience.into() => {
                 tracing::error!(%error, stream = %shared.name, "the store does not answer; records are handled without it, at once and with misses");
-                shared.adrift.went_down();
+                shared.outage.note_down();
                 return Ok(None);
             }
             Err(error) => {
@@ -163,7 +163,10 @@ pub(super) async fn take(
 
 /// Puts records by whose keys somebody else works on: that one, or the next to look, deals with
 /// them.
-async fn put_by(shared: &Arc<Shared>, busy: HashMap<StreamKey, Placed>) -> Answer<Answers> {
+async fn leave_to_others(
+    shared: &Arc<StreamRuntime>,
+    busy: HashMap<StreamKey, PlacedRecords>,
+) -> StoreResult<PlacedOutcomes> {
     if busy.is_empty() {
         return Ok(Vec::new());
     }
@@ -171,44 +174,46 @@ async fn put_by(shared: &Arc<Shared>, busy: HashMap<StreamKey, Placed>) -> Answe
     let offered = offer_in_parts(&shared.backstop, &shared.name, records).await?;
     Ok(places
         .into_iter()
-        .zip(offered.into_iter().map(became))
+        .zip(offered.into_iter().map(outcome_of))
         .collect())
 }
 
-fn became(offered: Offered) -> Became {
+fn outcome_of(offered: OfferOutcome) -> RecordOutcome {
     match offered {
-        Offered::Held => Became::Held,
-        Offered::Duplicate => Became::Duplicate,
-        Offered::Full => Became::Full,
+        OfferOutcome::Held => RecordOutcome::Held,
+        OfferOutcome::Duplicate => RecordOutcome::Duplicate,
+        OfferOutcome::Full => RecordOutcome::Full,
     }
 }
 
 /// What can only wait for the store is left to whoever brought it.
-fn not_taken(left: impl Iterator<Item = (usize, Record)>) -> impl Iterator<Item = (usize, Became)> {
-    left.map(|(place, _)| (place, Became::Full))
+fn mark_full(
+    left: impl Iterator<Item = (usize, Record)>,
+) -> impl Iterator<Item = (usize, RecordOutcome)> {
+    left.map(|(place, _)| (place, RecordOutcome::Full))
 }
 
 /// Who brought keys here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Brought {
+pub(super) enum KeySource {
     /// Whoever has records for them.
-    Here,
+    Caller,
     /// The look for what is due: each of them has a permit of [`Shared::looked_after`].
-    Looked,
+    DueScan,
 }
 
 /// Works keys through that are under the lease `number`, each with the records that came for it.
 pub(super) async fn work_through(
-    shared: &Arc<Shared>,
+    shared: &Arc<StreamRuntime>,
     number: LeaseNumber,
-    keys: Vec<(StoredKey, Placed)>,
-    brought: Brought,
-) -> Answer<Answers> {
-    let (outlet, written) = Outlet::new(shared, keys.len());
+    keys: Vec<(StoredKey, PlacedRecords)>,
+    source: KeySource,
+) -> StoreResult<PlacedOutcomes> {
+    let (submitter, writer) = BatchSubmitter::new(shared, keys.len());
     let shares = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(keys.len().max(1));
-    let mut parts: Vec<Vec<(StoredKey, Placed)>> = (0..shares).map(|_| Vec::new()).collect();
+    let mut parts: Vec<Vec<(StoredKey, PlacedRecords)>> = (0..shares).map(|_| Vec::new()).collect();
     for (at, key) in keys.into_iter().enumerate() {
         parts[at % shares].push(key);
     }
@@ -217,14 +222,14 @@ pub(super) async fn work_through(
         .map(|part| {
             tokio::spawn(work_share(
                 Arc::clone(shared),
-                (number, brought),
+                (number, source),
                 part,
-                outlet.clone(),
+                submitter.clone(),
             ))
         })
         .collect();
-    drop(outlet);
-    written.run().await;
+    drop(submitter);
+    writer.run().await;
     let (mut answers, mut again) = (Vec::new(), HashMap::new());
     for part in parts {
         let ended = part
@@ -232,35 +237,36 @@ pub(super) async fn work_through(
             .map_err(|error| StoreError::unavailable("handling records", error))?;
         for (key, placed, ended) in ended {
             match ended {
-                Ended::Written(became) => {
+                KeyWorkEnd::Written(outcomes) => {
                     answers.extend(placed.into_iter().map(|(place, record)| {
                         (
                             place,
-                            became
+                            outcomes
                                 .get(&record.position)
                                 .copied()
-                                .unwrap_or(Became::Duplicate),
+                                .unwrap_or(RecordOutcome::Duplicate),
                         )
                     }));
                 }
                 // Whoever has the key now knows nothing of these.
-                Ended::Lost { .. } => {
+                KeyWorkEnd::Lost { .. } => {
                     again.insert(key, placed);
                 }
-                Ended::Adrift(_, became) => {
-                    let known = |record: &Record| became.get(&record.position).copied();
-                    let (told, untold): (Placed, Placed) = placed
+                KeyWorkEnd::Offline(_, outcomes) => {
+                    let known = |record: &Record| outcomes.get(&record.position).copied();
+                    let (finished, unfinished): (PlacedRecords, PlacedRecords) = placed
                         .into_iter()
                         .partition(|(_, record)| known(record).is_some_and(is_final));
                     answers.extend(
-                        told.iter()
+                        finished
+                            .iter()
                             .filter_map(|(place, record)| Some((*place, known(record)?))),
                     );
                     let (handled, left) =
-                        adrift::handle(shared, HashMap::from([(key, untold)])).await?;
+                        store_outage::handle(shared, HashMap::from([(key, unfinished)])).await?;
                     answers.extend(handled);
-                    if shared.adrift.is_down() {
-                        answers.extend(not_taken(left.into_values().flatten()));
+                    if shared.outage.is_down() {
+                        answers.extend(mark_full(left.into_values().flatten()));
                     } else {
                         again.extend(left);
                     }
@@ -268,79 +274,79 @@ pub(super) async fn work_through(
             }
         }
     }
-    answers.extend(put_by(shared, again).await?);
+    answers.extend(leave_to_others(shared, again).await?);
     Ok(answers)
 }
 
 /// Whether a record needs nothing more, with or without the store.
-const fn is_final(became: Became) -> bool {
-    !matches!(became, Became::Held | Became::Full)
+const fn is_final(outcome: RecordOutcome) -> bool {
+    !matches!(outcome, RecordOutcome::Held | RecordOutcome::Full)
 }
 
 /// A key in one's hands. However the work on it ends, it is no longer kept alive then.
-struct InHand<'a> {
-    shared: &'a Arc<Shared>,
-    outlet: &'a Outlet,
+struct WorkedKeyGuard<'a> {
+    shared: &'a Arc<StreamRuntime>,
+    submitter: &'a BatchSubmitter,
     number: LeaseNumber,
     key: StreamKey,
-    brought: Brought,
+    source: KeySource,
 }
 
-impl Drop for InHand<'_> {
+impl Drop for WorkedKeyGuard<'_> {
     fn drop(&mut self) {
         self.shared.leases.remove(self.number, &self.key);
-        self.outlet.leave();
-        if self.brought == Brought::Looked {
-            self.shared.looked_after.add_permits(1);
+        self.submitter.finish();
+        if self.source == KeySource::DueScan {
+            self.shared.due_key_permits.add_permits(1);
         }
     }
 }
 
 async fn work_share(
-    shared: Arc<Shared>,
-    (number, brought): (LeaseNumber, Brought),
-    keys: Vec<(StoredKey, Placed)>,
-    outlet: Outlet,
-) -> Vec<(StreamKey, Placed, Ended)> {
-    let hands = keys.into_iter().map(|(stored, placed)| {
-        let in_hand = InHand {
+    shared: Arc<StreamRuntime>,
+    (number, source): (LeaseNumber, KeySource),
+    keys: Vec<(StoredKey, PlacedRecords)>,
+    submitter: BatchSubmitter,
+) -> Vec<(StreamKey, PlacedRecords, KeyWorkEnd)> {
+    let keys = keys.into_iter().map(|(stored, placed)| {
+        let in_hand = WorkedKeyGuard {
             shared: &shared,
-            outlet: &outlet,
+            submitter: &submitter,
             number,
             key: stored.key.clone(),
-            brought,
+            source,
         };
         async move {
-            let ended = work_key(in_hand.shared, number, stored, &placed, in_hand.outlet).await;
+            let ended = work_key(in_hand.shared, number, stored, &placed, in_hand.submitter).await;
             (in_hand.key.clone(), placed, ended)
         }
     });
-    let mut hands: FuturesUnordered<_> = hands.collect();
-    let mut ended = Vec::with_capacity(hands.len());
-    while let Some(end) = hands.next().await {
+    let mut keys: FuturesUnordered<_> = keys.collect();
+    let mut ended = Vec::with_capacity(keys.len());
+    while let Some(end) = keys.next().await {
         ended.push(end);
     }
     ended
 }
 
 async fn work_key(
-    shared: &Arc<Shared>,
+    shared: &Arc<StreamRuntime>,
     number: LeaseNumber,
     stored: StoredKey,
-    placed: &Placed,
-    outlet: &Outlet,
-) -> Ended {
+    placed: &PlacedRecords,
+    submitter: &BatchSubmitter,
+) -> KeyWorkEnd {
     let seen = stored.arrived;
     let key = stored.key.clone();
-    let mut window = match Window::load(stored) {
+    let mut window = match KeyWindow::load(stored) {
         Ok(window) => window,
         // Its records are put by like those of a key that somebody else has; other keys go on.
         Err(error) => {
             tracing::error!(%error, stream = %shared.name, %key, "a key cannot be read; forget it with `backstop stream forget`");
-            return Ended::Lost { has_written: true };
+            return KeyWorkEnd::Lost { has_written: true };
         }
     };
-    let meanwhile = shared.adrift.remove(window.key()).await;
+    let meanwhile = shared.outage.remove(window.key()).await;
     if let Some(meanwhile) = &meanwhile {
         window.catch_up(meanwhile.clone());
     }
@@ -348,11 +354,15 @@ async fn work_key(
         placed.iter().map(|(_, record)| record.clone()),
         shared.now(),
     );
-    let ended = Hand::new(shared, window, number, seen).work(outlet).await;
+    let ended = KeyWorker::new(shared, window, number, seen)
+        .work(submitter)
+        .await;
     // The key is still in hand: nobody here goes on with it before it is known how far it is.
     match (&ended, meanwhile) {
-        (Ended::Adrift(window, _), _) => shared.adrift.put(window.as_ref().clone()).await,
-        (Ended::Lost { has_written: false }, Some(meanwhile)) => shared.adrift.put(meanwhile).await,
+        (KeyWorkEnd::Offline(window, _), _) => shared.outage.put(window.as_ref().clone()).await,
+        (KeyWorkEnd::Lost { has_written: false }, Some(meanwhile)) => {
+            shared.outage.put(meanwhile).await
+        }
         _ => {}
     }
     ended

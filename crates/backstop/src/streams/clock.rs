@@ -1,10 +1,10 @@
 //! Follows the store's clock, as a worker's keeper does: a process may serve streams and nothing
 //! else.
 
-use super::drain::take_to_work;
-use super::running::Shared;
+use super::due_keys::take_to_work;
+use super::running::StreamRuntime;
 use backstop_core::limits::PAGE_MAX;
-use backstop_core::port::{Answer, KeyQuery, WhichKeys};
+use backstop_core::port::{KeyFilter, ListKeysRequest, StoreResult};
 use backstop_core::{Span, StreamKey};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(10);
 const NOISE: Span = Span::secs(1);
 
 /// Follows the store's clock until told to stop.
-pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
+pub(super) async fn clock_loop(shared: &Arc<StreamRuntime>, stop: &CancellationToken) {
     loop {
         let (before, began) = (shared.now(), Instant::now());
         tokio::select! {
@@ -39,13 +39,13 @@ pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
 
 /// A key that waits by the time as it was before the clock was set back would wait for as long as
 /// that was wrong. Looked at again, its wait is no longer than its rules say.
-async fn shorten_waits(shared: &Arc<Shared>) -> Answer<()> {
+async fn shorten_waits(shared: &Arc<StreamRuntime>) -> StoreResult<()> {
     let mut after: Option<StreamKey> = None;
     loop {
-        let query = KeyQuery {
+        let query = ListKeysRequest {
             stream: shared.name.clone(),
             after,
-            which: WhichKeys::Holding,
+            filter: KeyFilter::Holding,
             limit: PAGE_MAX,
         };
         let page = shared.store().stream_keys(query, shared.now()).await?;

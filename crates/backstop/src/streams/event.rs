@@ -1,6 +1,6 @@
 //! What a handler of a stream gets.
 
-use backstop_core::stream::{Call, Window};
+use backstop_core::stream::{HandlerCall, KeyWindow};
 use backstop_core::{Payload, StreamKey, StreamName};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// One thing to be handled, at its turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct StreamEvent {
     /// The stream.
     pub stream: StreamName,
     /// Whose turn it is.
@@ -19,7 +19,7 @@ pub struct Event {
     /// How far apart the positions are.
     pub step: i64,
     /// What it is.
-    pub effect: Effect,
+    pub effect: EventEffect,
     /// Who it belongs to.
     pub tenant: Option<Arc<str>>,
     /// The record; none if it is missing.
@@ -32,7 +32,7 @@ pub struct Event {
 
 /// What it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
+pub enum EventEffect {
     /// A record at its turn.
     Handled,
     /// A position whose record did not come.
@@ -48,7 +48,7 @@ pub enum Effect {
     Amended,
 }
 
-impl Effect {
+impl EventEffect {
     /// The words of all effects.
     pub(super) const WORDS: [&str; 4] = ["handled", "miss", "miss_range", "amended"];
 
@@ -62,26 +62,26 @@ impl Effect {
     }
 }
 
-impl fmt::Display for Effect {
+impl fmt::Display for EventEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl From<Call> for Effect {
-    fn from(call: Call) -> Self {
+impl From<HandlerCall> for EventEffect {
+    fn from(call: HandlerCall) -> Self {
         match call {
-            Call::Handle { .. } => Self::Handled,
-            Call::Miss { .. } => Self::Miss,
-            Call::MissRange { to, count, .. } => Self::MissRange { to, count },
-            Call::Amend { .. } => Self::Amended,
+            HandlerCall::Handle { .. } => Self::Handled,
+            HandlerCall::Miss { .. } => Self::Miss,
+            HandlerCall::MissRange { to, count, .. } => Self::MissRange { to, count },
+            HandlerCall::Amend { .. } => Self::Amended,
         }
     }
 }
 
 /// An event as commands and services get it.
 #[derive(Serialize, Deserialize)]
-struct Written<'a> {
+struct EventJson<'a> {
     stream: StreamName,
     key: StreamKey,
     position: i64,
@@ -100,9 +100,9 @@ struct Written<'a> {
     following: Option<&'a RawValue>,
 }
 
-impl Event {
+impl StreamEvent {
     /// What a call is about.
-    pub(super) fn new(stream: &StreamName, window: &Window, call: Call) -> Self {
+    pub(super) fn new(stream: &StreamName, window: &KeyWindow, call: HandlerCall) -> Self {
         let position = call.position();
         let own = window.held(position);
         let behind = window
@@ -111,7 +111,7 @@ impl Event {
             .filter(|_| own.is_none());
         let about = own.or(behind);
         let failing = window
-            .standing()
+            .state()
             .failing
             .as_ref()
             .filter(|failing| failing.position == position);
@@ -139,10 +139,10 @@ impl Event {
         };
         let (payload, following) = (raw(&self.payload), raw(&self.following));
         let (to, count) = match self.effect {
-            Effect::MissRange { to, count } => (Some(to), Some(count)),
-            Effect::Handled | Effect::Miss | Effect::Amended => (None, None),
+            EventEffect::MissRange { to, count } => (Some(to), Some(count)),
+            EventEffect::Handled | EventEffect::Miss | EventEffect::Amended => (None, None),
         };
-        let written = Written {
+        let written = EventJson {
             stream: self.stream.clone(),
             key: self.key.clone(),
             position: self.position,
@@ -161,13 +161,13 @@ impl Event {
     /// An event that was written down, such as that of a dead letter.
     pub fn from_json(bytes: &[u8]) -> serde_json::Result<Self> {
         use serde::de::Error;
-        let written: Written<'_> = serde_json::from_slice(bytes)?;
-        let payload = |raw: &RawValue| Payload::stored(raw.get().as_bytes().to_vec());
+        let written: EventJson<'_> = serde_json::from_slice(bytes)?;
+        let payload = |raw: &RawValue| Payload::from_stored(raw.get().as_bytes().to_vec());
         let effect = match (written.effect.as_str(), written.to, written.count) {
-            ("handled", ..) => Effect::Handled,
-            ("miss", ..) => Effect::Miss,
-            ("amended", ..) => Effect::Amended,
-            ("miss_range", Some(to), Some(count)) => Effect::MissRange { to, count },
+            ("handled", ..) => EventEffect::Handled,
+            ("miss", ..) => EventEffect::Miss,
+            ("amended", ..) => EventEffect::Amended,
+            ("miss_range", Some(to), Some(count)) => EventEffect::MissRange { to, count },
             (other, ..) => {
                 return Err(Error::custom(format!("`{other}` is no effect of a stream")));
             }
@@ -192,30 +192,30 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let event = Event {
+        let event = StreamEvent {
             stream: StreamName::new("uptime").unwrap(),
             key: StreamKey::new("k \"1\"").unwrap(),
             position: 60_000,
             step: 1_000,
-            effect: Effect::MissRange {
+            effect: EventEffect::MissRange {
                 to: 90_000,
                 count: 31,
             },
             tenant: Some("org".into()),
             payload: None,
-            following: Some(Payload::stored(
+            following: Some(Payload::from_stored(
                 &b"{\"big\": 9223372036854775808, \"b\":[1 ]}"[..],
             )),
             attempt: 2,
         };
-        assert_eq!(Event::from_json(&event.to_json()).unwrap(), event);
-        let handled = Event {
-            effect: Effect::Handled,
+        assert_eq!(StreamEvent::from_json(&event.to_json()).unwrap(), event);
+        let handled = StreamEvent {
+            effect: EventEffect::Handled,
             payload: event.following.clone(),
             following: None,
             ..event
         };
-        assert_eq!(Event::from_json(&handled.to_json()).unwrap(), handled);
+        assert_eq!(StreamEvent::from_json(&handled.to_json()).unwrap(), handled);
         let text = String::from_utf8(handled.to_json()).unwrap();
         assert!(
             text.starts_with(

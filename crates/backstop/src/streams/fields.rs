@@ -1,8 +1,8 @@
 //! Where in a record its key, position, tenant and step are.
 
 use backstop_core::limits::{PAYLOAD_BYTES_MAX, POSITION_MAX};
-use backstop_core::name::BadName;
-use backstop_core::payload::BadPayload;
+use backstop_core::name::InvalidName;
+use backstop_core::payload::InvalidPayload;
 use backstop_core::stream::Record;
 use backstop_core::{Payload, Span, StreamKey};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Where in a record its parts are: JSON pointers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fields {
+pub struct RecordFields {
     /// Where the key is: a text or a whole number.
     pub key: String,
     /// Where the position is: a whole number.
@@ -32,10 +32,10 @@ pub enum StepField {
 
 /// A record whose parts cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadFields {
+pub enum RecordFieldsError {
     /// Not JSON within the limits.
     #[error(transparent)]
-    Payload(#[from] BadPayload),
+    Payload(#[from] InvalidPayload),
     /// Nothing there, or something else than expected.
     #[error("{what} of the record is not at `{pointer}`: there is {found}")]
     Missing {
@@ -48,7 +48,7 @@ pub enum BadFields {
     },
     /// A key that cannot be one.
     #[error(transparent)]
-    Key(#[from] BadName),
+    Key(#[from] InvalidName),
     /// Out of range.
     #[error("{0}")]
     Range(String),
@@ -80,47 +80,47 @@ impl StepField {
     }
 }
 
-impl Fields {
+impl RecordFields {
     /// The record that these bytes are.
-    pub fn record(&self, bytes: impl Into<Bytes>) -> Result<Record, BadFields> {
+    pub fn record(&self, bytes: impl Into<Bytes>) -> Result<Record, RecordFieldsError> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
-            return Err(BadPayload::TooLarge(bytes.len()).into());
+            return Err(InvalidPayload::TooLarge(bytes.len()).into());
         }
         let payload = Payload::json(bytes)?;
         let value: Value = serde_json::from_slice(payload.as_bytes())
-            .map_err(|error| BadPayload::NotJson(error.to_string()))?;
+            .map_err(|error| InvalidPayload::NotJson(error.to_string()))?;
         let tenant = match &self.tenant {
-            Some(pointer) => value.pointer(pointer).and_then(plain),
+            Some(pointer) => value.pointer(pointer).and_then(text_or_integer),
             None => None,
         };
         let step = match &self.step {
             StepField::Every(span) => span.as_micros() / 1_000,
-            StepField::At(pointer) => whole(&value, "the step", pointer)?,
+            StepField::At(pointer) => integer(&value, "the step", pointer)?,
         };
         let record = Record {
             key: StreamKey::new(&text(&value, "the key", &self.key)?)?,
-            position: whole(&value, "the position", &self.position)?,
+            position: integer(&value, "the position", &self.position)?,
             step,
             tenant: tenant.map(Into::into),
             payload,
         };
         record
             .check()
-            .map_err(|error| BadFields::Range(error.to_string()))?;
+            .map_err(|error| RecordFieldsError::Range(error.to_string()))?;
         Ok(record)
     }
 }
 
-fn text(value: &Value, what: &'static str, pointer: &str) -> Result<String, BadFields> {
+fn text(value: &Value, what: &'static str, pointer: &str) -> Result<String, RecordFieldsError> {
     let found = value.pointer(pointer);
     found
-        .and_then(plain)
+        .and_then(text_or_integer)
         .ok_or_else(|| missing(what, pointer, found))
 }
 
 /// A text, or a whole number as text.
-fn plain(value: &Value) -> Option<String> {
+fn text_or_integer(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
@@ -132,7 +132,7 @@ fn plain(value: &Value) -> Option<String> {
     clippy::cast_precision_loss,
     reason = "positions end where doubles stop being exact"
 )]
-fn whole(value: &Value, what: &'static str, pointer: &str) -> Result<i64, BadFields> {
+fn integer(value: &Value, what: &'static str, pointer: &str) -> Result<i64, RecordFieldsError> {
     let found = value.pointer(pointer);
     let exact = |number: f64| {
         (number.fract() == 0.0 && number.abs() <= POSITION_MAX as f64).then_some(number as i64)
@@ -142,14 +142,14 @@ fn whole(value: &Value, what: &'static str, pointer: &str) -> Result<i64, BadFie
     number.ok_or_else(|| missing(what, pointer, found))
 }
 
-fn missing(what: &'static str, pointer: &str, found: Option<&Value>) -> BadFields {
+fn missing(what: &'static str, pointer: &str, found: Option<&Value>) -> RecordFieldsError {
     let found = match found {
         None => "nothing".to_owned(),
         Some(Value::Array(_)) => "an array".to_owned(),
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(value) => value.to_string().chars().take(60).collect(),
     };
-    BadFields::Missing {
+    RecordFieldsError::Missing {
         what,
         pointer: pointer.to_owned(),
         found,
@@ -160,8 +160,8 @@ fn missing(what: &'static str, pointer: &str, found: Option<&Value>) -> BadField
 mod tests {
     use super::*;
 
-    fn fields(step: &str) -> Fields {
-        Fields {
+    fn fields(step: &str) -> RecordFields {
+        RecordFields {
             key: "/id".to_owned(),
             position: "/at/ms".to_owned(),
             tenant: Some("/org".to_owned()),

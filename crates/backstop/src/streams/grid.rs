@@ -1,7 +1,7 @@
 //! Whether the records that somebody pushes are on the grid of their keys. Whoever serves the
 //! stream decides what becomes of them, perhaps hours later; this tells the producer at once.
 
-use super::{Record, Standing, Stream};
+use super::{KeyState, Record, Stream};
 use backstop_core::StreamKey;
 use backstop_core::stream::{OffStep, StoredKey};
 use std::collections::{BTreeMap, HashMap};
@@ -11,15 +11,15 @@ const POSITIONS_MAX: usize = 256;
 
 /// The grids of the keys that records are pushed to.
 #[derive(Debug)]
-pub struct Grids {
-    keys: HashMap<StreamKey, Grid>,
+pub struct KeyGrids {
+    keys: HashMap<StreamKey, KeyGrid>,
     keys_max: usize,
 }
 
 /// What the steps of a key are counted from: the record that comes before a position, or the
 /// watermark where none does.
 #[derive(Default, Debug)]
-struct Grid {
+struct KeyGrid {
     watermark: Option<i64>,
     /// The step of the record that was handled last.
     step: Option<i64>,
@@ -27,7 +27,7 @@ struct Grid {
     waiting: BTreeMap<i64, i64>,
 }
 
-impl Grids {
+impl KeyGrids {
     /// Reads at most `keys_max` keys from the store; nothing is said of records of further ones.
     pub fn new(keys_max: usize) -> Self {
         Self {
@@ -44,19 +44,21 @@ impl Grids {
                 return None;
             }
             let stored = stream.key(&record.key).await.ok().flatten();
-            let grid = stored.map(|stored| Grid::new(&stored)).unwrap_or_default();
+            let grid = stored
+                .map(|stored| KeyGrid::new(&stored))
+                .unwrap_or_default();
             self.keys.insert(record.key.clone(), grid);
         }
         self.keys.get_mut(&record.key)?.place(record)
     }
 }
 
-impl Grid {
+impl KeyGrid {
     fn new(stored: &StoredKey) -> Self {
-        let standing = Standing::from_bytes(&stored.standing);
+        let key_state = KeyState::from_bytes(&stored.state);
         let mut grid = Self {
             watermark: stored.watermark,
-            step: standing.ok().and_then(|standing| standing.step),
+            step: key_state.ok().and_then(|key_state| key_state.step),
             waiting: BTreeMap::new(),
         };
         for record in &stored.records {

@@ -22,16 +22,16 @@
 //! | `overflow_rate` | more than 0.1 % overflows per record added, over the last ten minutes |
 //! | `held_growing` | more is held each minute than the minute before, ten minutes long |
 
-use backstop_core::stream::{Alarm, Count, Counts};
+use backstop_core::stream::{StreamAlarm, StreamCounter, StreamCounts};
 use backstop_core::{Span, StreamName};
 
 /// The name of a count's metric.
-fn name(count: Count) -> String {
+fn name(count: StreamCounter) -> String {
     format!("backstop_stream_{}_total", count.as_str())
 }
 
-pub(super) fn count(stream: &StreamName, counts: &Counts) {
-    for count in Count::ALL {
+pub(super) fn count(stream: &StreamName, counts: &StreamCounts) {
+    for count in StreamCounter::ALL {
         if counts[count] > 0 {
             metrics::counter!(name(count), "stream" => stream.to_string()).increment(counts[count]);
         }
@@ -55,8 +55,8 @@ pub(super) fn held(stream: &StreamName, held: u64) {
     metrics::gauge!("backstop_stream_held", "stream" => stream.to_string()).set(held as f64);
 }
 
-pub(super) fn alarms(stream: &StreamName, ringing: &[Alarm]) {
-    for alarm in Alarm::ALL {
+pub(super) fn alarms(stream: &StreamName, ringing: &[StreamAlarm]) {
+    for alarm in StreamAlarm::ALL {
         let value = f64::from(u8::from(ringing.contains(&alarm)));
         metrics::gauge!("backstop_stream_alarm", "stream" => stream.to_string(), "alarm" => alarm.as_str())
             .set(value);

@@ -33,34 +33,35 @@
 //!
 //! The rules themselves are in [`backstop_core::stream`].
 
-mod adrift;
 mod batch;
+mod batch_writer;
 mod clock;
-mod dead;
-mod drain;
+mod dead_letters;
+mod due_keys;
 mod event;
 mod fields;
 mod grid;
-mod hand;
 mod handler;
-mod leases;
+mod key_leases;
+mod key_worker;
 pub mod metrics;
 mod operate;
-mod outlet;
-mod reading;
+mod record_reader;
 mod running;
 mod settings;
+mod store_outage;
 
-pub use backstop_core::port::{KeyQuery, KeyStatus, Offered, StreamStatus, WhichKeys};
+pub use backstop_core::port::{KeyFilter, KeyStatus, ListKeysRequest, OfferOutcome, StreamStatus};
 pub use backstop_core::stream::{
-    Count, Counts, Drain, Late, OnDead, Record, Resume, Rollout, Rules, Standing, StoredKey, Window,
+    DeadRecordPolicy, DrainMode, KeyState, KeyWindow, LatePolicy, Record, ResumeFrom, Rollout,
+    StoredKey, StreamCounter, StreamCounts, StreamRules,
 };
-pub use dead::{letters_of, letters_queue};
-pub use event::{Effect, Event};
-pub use fields::{BadFields, Fields, StepField};
-pub use grid::Grids;
-pub use handler::{Command, StreamHandler};
-pub use operate::{Forgotten, Stream};
-pub use reading::Reading;
-pub use running::{Became, RunningStream};
-pub use settings::{BadStream, StreamSettings};
+pub use dead_letters::{dead_letter_queue, dead_letter_stream};
+pub use event::{EventEffect, StreamEvent};
+pub use fields::{RecordFields, RecordFieldsError, StepField};
+pub use grid::KeyGrids;
+pub use handler::{JobStreamHandler, StreamHandler};
+pub use operate::{ForgottenKey, Stream};
+pub use record_reader::RecordReader;
+pub use running::{RecordOutcome, RunningStream};
+pub use settings::{StreamSettings, StreamSetupError};

@@ -1,28 +1,29 @@
 //! A stream as producers and operators have it: put records by, look at keys, forget them, set them
 //! going again.
 
-use super::dead::{letter_id, letters_queue};
-use super::event::Effect;
+use super::dead_letters::{dead_letter_id, dead_letter_queue};
+use super::event::EventEffect;
 use super::handler::StreamHandler;
 use super::running::RunningStream;
-use super::settings::{BadStream, StreamSettings};
+use super::settings::{StreamSettings, StreamSetupError};
 use crate::client::Backstop;
-use crate::worker::{Services, usual_worker};
-use backstop_core::amend::{Action, Selection};
+use crate::worker::{ServicePlacement, default_worker_name};
+use backstop_core::amend::{AmendAction, Selection};
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, OFFER_MAX};
 use backstop_core::port::{
-    Advance, Advanced, Amendment, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StoreError,
-    StreamStatus, Take, Then, Wanted, WhichKeys,
+    AdvanceOutcome, AmendJobsRequest, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction,
+    KeySelection, KeyStatus, ListKeysRequest, OfferOutcome, StoreError, StoreResult, StreamStatus,
+    TakeRequest,
 };
-use backstop_core::stream::{Record, Resume, Standing, StoredKey, Window};
-use backstop_core::{LeaseNumber, Span, State, StreamKey, StreamName};
+use backstop_core::stream::{KeyState, KeyWindow, Record, ResumeFrom, StoredKey};
+use backstop_core::{JobState, LeaseNumber, Span, StreamKey, StreamName};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an operator has a key.
 const LEASE: Span = Span::secs(15);
 /// Waits between tries of a call that the store did not answer, or of a key that somebody works on.
-const WAITS: [Duration; 4] = [
+const RETRY_WAITS: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(250),
     Duration::from_secs(1),
@@ -38,13 +39,13 @@ pub struct Stream {
 
 /// What was forgotten with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Forgotten {
+pub struct ForgottenKey {
     /// Records that are gone.
     pub records: u64,
 }
 
 impl Stream {
-    pub(crate) fn new(backstop: Backstop, name: &str) -> Result<Self, BadStream> {
+    pub(crate) fn new(backstop: Backstop, name: &str) -> Result<Self, StreamSetupError> {
         Ok(Self {
             backstop,
             name: StreamName::new(name)?,
@@ -70,8 +71,8 @@ impl Stream {
         &self,
         settings: StreamSettings,
         handler: impl StreamHandler,
-    ) -> Result<RunningStream, BadStream> {
-        self.serve_with(settings, handler, Services::OwnThread)
+    ) -> Result<RunningStream, StreamSetupError> {
+        self.serve_with(settings, handler, ServicePlacement::OwnThread)
     }
 
     /// As [`Stream::serve`], with what keeps leases alive run elsewhere than usual.
@@ -79,19 +80,19 @@ impl Stream {
         &self,
         settings: StreamSettings,
         handler: impl StreamHandler,
-        services: Services,
-    ) -> Result<RunningStream, BadStream> {
+        services: ServicePlacement,
+    ) -> Result<RunningStream, StreamSetupError> {
         RunningStream::start(self, settings, Arc::new(handler), services)
     }
 
     /// Puts records by; whoever serves the stream deals with them. When it answers, those held are
     /// durable; answers in the order of `records`. Offering a record again is harmless.
-    pub async fn offer(&self, records: Vec<Record>) -> Answer<Vec<Offered>> {
+    pub async fn offer(&self, records: Vec<Record>) -> StoreResult<Vec<OfferOutcome>> {
         offer_in_parts(&self.backstop, &self.name, records).await
     }
 
     /// How it stands; `None` if nobody has heard of it.
-    pub async fn status(&self) -> Answer<Option<StreamStatus>> {
+    pub async fn status(&self) -> StoreResult<Option<StreamStatus>> {
         let streams = self.backstop.store().streams().await?;
         Ok(streams.into_iter().find(|status| status.name == self.name))
     }
@@ -100,13 +101,13 @@ impl Stream {
     pub async fn keys(
         &self,
         after: Option<StreamKey>,
-        which: WhichKeys,
+        which: KeyFilter,
         limit: usize,
-    ) -> Answer<Vec<KeyStatus>> {
-        let query = KeyQuery {
+    ) -> StoreResult<Vec<KeyStatus>> {
+        let query = ListKeysRequest {
             stream: self.name.clone(),
             after,
-            which,
+            filter: which,
             limit,
         };
         self.backstop
@@ -116,7 +117,7 @@ impl Stream {
     }
 
     /// One key with the records it keeps.
-    pub async fn key(&self, key: &StreamKey) -> Answer<Option<StoredKey>> {
+    pub async fn key(&self, key: &StreamKey) -> StoreResult<Option<StoredKey>> {
         self.backstop
             .store()
             .stream_key(self.name.clone(), key.clone())
@@ -125,20 +126,20 @@ impl Stream {
 
     /// Forgets a key: what it holds is gone, and the next record is its first. `None` if nobody has
     /// heard of it.
-    pub async fn forget(&self, key: &StreamKey) -> Answer<Option<Forgotten>> {
+    pub async fn forget(&self, key: &StreamKey) -> StoreResult<Option<ForgottenKey>> {
         self.clear(key, false).await
     }
 
     /// Forgets a key and ignores its records until it is enabled again.
-    pub async fn disable(&self, key: &StreamKey) -> Answer<Forgotten> {
+    pub async fn disable(&self, key: &StreamKey) -> StoreResult<ForgottenKey> {
         Ok(self
             .clear(key, true)
             .await?
-            .unwrap_or(Forgotten { records: 0 }))
+            .unwrap_or(ForgottenKey { records: 0 }))
     }
 
     /// Takes a disabled key's records again; whether it was disabled.
-    pub async fn enable(&self, key: &StreamKey) -> Answer<bool> {
+    pub async fn enable(&self, key: &StreamKey) -> StoreResult<bool> {
         let is_disabled = self.is_disabled(key).await?;
         if is_disabled {
             self.clear(key, false).await?;
@@ -147,53 +148,54 @@ impl Stream {
     }
 
     /// Whether the records of a key are ignored.
-    pub(crate) async fn is_disabled(&self, key: &StreamKey) -> Answer<bool> {
+    pub(crate) async fn is_disabled(&self, key: &StreamKey) -> StoreResult<bool> {
         let Some(stored) = self.key(key).await? else {
             return Ok(false);
         };
         let window =
-            Window::load(stored).map_err(|error| StoreError::corrupt("reading a key", error))?;
-        Ok(window.standing().disabled)
+            KeyWindow::load(stored).map_err(|error| StoreError::corrupt("reading a key", error))?;
+        Ok(window.state().disabled)
     }
 
     /// Sets a halted key going again, with the record it halted at or past it; whether it was
     /// halted. A record that is tried again here is no dead letter any more.
-    pub async fn resume(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
+    pub async fn resume(&self, key: &StreamKey, resume: ResumeFrom) -> StoreResult<bool> {
         let Some(position) = self.halted_at(key).await? else {
             return Ok(false);
         };
-        if resume == Resume::Again {
-            self.drop_letters(key, position).await?;
+        if resume == ResumeFrom::SameRecord {
+            self.delete_dead_letters(key, position).await?;
         }
-        self.set_going(key, resume).await
+        self.resume_halted(key, resume).await
     }
 
     /// A key that halted at this position goes on past it: its dead letter was requeued and
     /// handled.
-    pub(super) async fn go_past(&self, key: &StreamKey, position: i64) -> Answer<()> {
+    pub(super) async fn go_past(&self, key: &StreamKey, position: i64) -> StoreResult<()> {
         if self.halted_at(key).await? == Some(position) {
-            self.set_going(key, Resume::Past).await?;
+            self.resume_halted(key, ResumeFrom::NextRecord).await?;
         }
         Ok(())
     }
 
-    async fn halted_at(&self, key: &StreamKey) -> Answer<Option<i64>> {
+    async fn halted_at(&self, key: &StreamKey) -> StoreResult<Option<i64>> {
         let Some(stored) = self.key(key).await? else {
             return Ok(None);
         };
-        let standing = Standing::from_bytes(&stored.standing);
-        Ok(standing
+        let key_state = KeyState::from_bytes(&stored.state);
+        Ok(key_state
             .map_err(|error| StoreError::corrupt("looking at a key", error))?
             .halted)
     }
 
     /// Whatever the key halted at, its letter lies there under one of these ids.
-    async fn drop_letters(&self, key: &StreamKey, position: i64) -> Answer<()> {
-        let ids = Effect::WORDS.map(|effect| letter_id(&self.name, key, position, effect));
-        let amendment = Amendment {
-            selection: Selection::Within(letters_queue(&self.name), ids.to_vec()),
-            action: Action::Delete,
-            only: Some(State::Dead),
+    async fn delete_dead_letters(&self, key: &StreamKey, position: i64) -> StoreResult<()> {
+        let ids =
+            EventEffect::WORDS.map(|effect| dead_letter_id(&self.name, key, position, effect));
+        let amendment = AmendJobsRequest {
+            selection: Selection::Within(dead_letter_queue(&self.name), ids.to_vec()),
+            action: AmendAction::Delete,
+            only: Some(JobState::Dead),
             cursor: None,
             max: ids.len(),
         };
@@ -204,48 +206,49 @@ impl Stream {
             .map(drop)
     }
 
-    async fn set_going(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
-        let (number, stored) = self.take(Wanted::Keys(vec![key.clone()])).await?;
+    async fn resume_halted(&self, key: &StreamKey, resume: ResumeFrom) -> StoreResult<bool> {
+        let (number, stored) = self.take(KeySelection::Keys(vec![key.clone()])).await?;
         let seen = stored.arrived;
-        let mut window =
-            Window::load(stored).map_err(|error| StoreError::corrupt("resuming a key", error))?;
+        let mut window = KeyWindow::load(stored)
+            .map_err(|error| StoreError::corrupt("resuming a key", error))?;
         let was_halted = window.resume(resume);
-        let then = Then::Release(Some(self.backstop.current_time().await));
+        let then = KeyLeaseAction::Release(Some(self.backstop.current_time().await));
         self.advance(number, seen, &mut window, then).await?;
         Ok(was_halted)
     }
 
-    async fn clear(&self, key: &StreamKey, disabled: bool) -> Answer<Option<Forgotten>> {
+    async fn clear(&self, key: &StreamKey, disabled: bool) -> StoreResult<Option<ForgottenKey>> {
         if !disabled && self.key(key).await?.is_none() {
             return Ok(None);
         }
-        let (number, stored) = self.take(Wanted::Seized(vec![key.clone()])).await?;
+        let (number, stored) = self.take(KeySelection::Seized(vec![key.clone()])).await?;
         // All that are there: those that nobody has looked at yet are gone as well.
         let (seen, records) = (stored.arrived, stored.count);
-        let mut window = match Window::load(stored) {
+        let mut window = match KeyWindow::load(stored) {
             Ok(window) => window,
             // What cannot be read can still be forgotten.
             Err(error) => {
                 tracing::warn!(%error, stream = %self.name, %key, "an unreadable key is forgotten");
-                Window::new(key.clone())
+                KeyWindow::new(key.clone())
             }
         };
         window.forget(disabled);
-        self.advance(number, seen, &mut window, Then::Clear).await?;
-        Ok(Some(Forgotten { records }))
+        self.advance(number, seen, &mut window, KeyLeaseAction::Clear)
+            .await?;
+        Ok(Some(ForgottenKey { records }))
     }
 
     /// Takes one key, waiting a moment for whoever has it.
-    async fn take(&self, wanted: Wanted) -> Answer<(LeaseNumber, StoredKey)> {
-        for wait in WAITS.map(Some).into_iter().chain([None]) {
+    async fn take(&self, wanted: KeySelection) -> StoreResult<(LeaseNumber, StoredKey)> {
+        for wait in RETRY_WAITS.map(Some).into_iter().chain([None]) {
             let (number, now) = (
                 self.backstop.random().lease_number(),
                 self.backstop.current_time().await,
             );
-            let take = Take {
+            let take = TakeRequest {
                 stream: self.name.clone(),
                 number,
-                worker: usual_worker(&self.backstop),
+                worker: default_worker_name(&self.backstop),
                 until: now.after(LEASE),
                 wanted: wanted.clone(),
             };
@@ -272,20 +275,20 @@ impl Stream {
         &self,
         number: LeaseNumber,
         seen: u64,
-        window: &mut Window,
-        then: Then,
-    ) -> Answer<()> {
+        window: &mut KeyWindow,
+        then: KeyLeaseAction,
+    ) -> StoreResult<()> {
         let lease = KeyLease {
             stream: self.name.clone(),
             key: window.key().clone(),
             number,
         };
-        let advance = Advance {
+        let advance = KeyAdvance {
             lease,
             turn: 1,
             seen,
-            change: window.change(),
-            then,
+            change: window.take_change(),
+            lease_action: then,
         };
         let answers = self
             .backstop
@@ -293,7 +296,7 @@ impl Stream {
             .advance(vec![advance], self.backstop.current_time().await)
             .await?;
         match answers.first() {
-            Some(Advanced::Applied) => Ok(()),
+            Some(AdvanceOutcome::Applied) => Ok(()),
             _ => Err(StoreError::unavailable(
                 "changing a key",
                 "somebody else took it meanwhile; try again",
@@ -308,7 +311,7 @@ pub(super) async fn offer_in_parts(
     backstop: &Backstop,
     stream: &StreamName,
     records: Vec<Record>,
-) -> Answer<Vec<Offered>> {
+) -> StoreResult<Vec<OfferOutcome>> {
     let mut answers = Vec::with_capacity(records.len());
     for part in in_parts(records) {
         answers.extend(offer(backstop, stream, part).await?);
@@ -337,8 +340,8 @@ async fn offer(
     backstop: &Backstop,
     stream: &StreamName,
     records: Vec<Record>,
-) -> Answer<Vec<Offered>> {
-    for wait in WAITS {
+) -> StoreResult<Vec<OfferOutcome>> {
+    for wait in RETRY_WAITS {
         match backstop
             .store()
             .offer(

@@ -1,19 +1,19 @@
 //! A stream that is served, from its start to its end.
 
-use super::adrift::Adrift;
-use super::batch::Batch;
+use super::batch::RecordBatch;
 use super::clock::clock_loop;
-use super::dead::{Ground, Unburied, bury, unreadable};
-use super::drain::{LOOKED_AFTER_MAX, drain_loop, watch_loop};
-use super::handler::{Letters, StreamHandler};
-use super::leases::{Leases, keep_loop};
+use super::dead_letters::{BuryError, DeadLetterTarget, bury, unreadable_burial};
+use super::due_keys::{LOOKED_AFTER_MAX, due_keys_loop, watch_loop};
+use super::handler::{DeadLetterHandler, StreamHandler};
+use super::key_leases::{KeyLeases, lease_loop};
 use super::operate::{Stream, in_parts, offer_in_parts};
-use super::settings::{BadStream, StreamSettings};
+use super::settings::{StreamSettings, StreamSetupError};
+use super::store_outage::StoreOutage;
 use crate::client::Backstop;
 use crate::handler::Handler;
-use crate::worker::Services;
-use backstop_core::port::{Answer, Offered, Store, StoreError};
-use backstop_core::stream::{Record, Rules};
+use crate::worker::ServicePlacement;
+use backstop_core::port::{OfferOutcome, Store, StoreError, StoreResult};
+use backstop_core::stream::{Record, StreamRules};
 use backstop_core::{StreamName, Time, WorkerName};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 /// What became of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Became {
+pub enum RecordOutcome {
     /// It was handled.
     Handled,
     /// It is kept, durably, until its turn.
@@ -44,27 +44,27 @@ pub enum Became {
 }
 
 /// What all parts of a served stream share.
-pub(super) struct Shared {
+pub(super) struct StreamRuntime {
     pub(super) backstop: Backstop,
     pub(super) name: StreamName,
     pub(super) worker: WorkerName,
     pub(super) settings: StreamSettings,
     /// The rules for when nothing can be waited for.
-    pub(super) at_once: Rules,
+    pub(super) at_once: StreamRules,
     pub(super) handler: Arc<dyn StreamHandler>,
     /// One for each call of the handler that may be under way.
     pub(super) calls: Semaphore,
-    pub(super) leases: Leases,
+    pub(super) leases: KeyLeases,
     /// One for each key that was due and may be in hand.
-    pub(super) looked_after: Semaphore,
-    pub(super) adrift: Adrift,
+    pub(super) due_key_permits: Semaphore,
+    pub(super) outage: StoreOutage,
     /// No key is begun any more.
     pub(super) stop: CancellationToken,
     /// Batches under way.
     pub(super) batches: TaskTracker,
 }
 
-impl Shared {
+impl StreamRuntime {
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         self.backstop.store()
     }
@@ -73,7 +73,7 @@ impl Shared {
         self.backstop.now()
     }
 
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn rules(&self) -> &StreamRules {
         &self.settings.rules
     }
 }
@@ -81,7 +81,7 @@ impl Shared {
 /// A stream that is served here. Dropping it stops it without waiting; its leases then run out.
 #[must_use = "dropping a running stream stops it"]
 pub struct RunningStream {
-    shared: Arc<Shared>,
+    shared: Arc<StreamRuntime>,
     /// Ends the loops.
     loops: CancellationToken,
     tasks: TaskTracker,
@@ -94,22 +94,22 @@ impl RunningStream {
         stream: &Stream,
         settings: StreamSettings,
         handler: Arc<dyn StreamHandler>,
-        services: Services,
-    ) -> Result<Self, BadStream> {
-        let bad = |problem| BadStream::Settings {
+        services: ServicePlacement,
+    ) -> Result<Self, StreamSetupError> {
+        let bad = |problem| StreamSetupError::Settings {
             stream: stream.name().to_string(),
             problem,
         };
         settings.check().map_err(bad)?;
         let backstop = stream.backstop().clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StreamRuntime {
             name: stream.name().clone(),
-            worker: crate::worker::usual_worker(&backstop),
-            at_once: settings.rules.at_once(),
+            worker: crate::worker::default_worker_name(&backstop),
+            at_once: settings.rules.without_waiting(),
             calls: Semaphore::new(settings.concurrency),
-            leases: Leases::default(),
-            looked_after: Semaphore::new(LOOKED_AFTER_MAX),
-            adrift: Adrift::default(),
+            leases: KeyLeases::default(),
+            due_key_permits: Semaphore::new(LOOKED_AFTER_MAX),
+            outage: StoreOutage::default(),
             stop: CancellationToken::new(),
             batches: TaskTracker::new(),
             backstop,
@@ -119,20 +119,20 @@ impl RunningStream {
         let (loops, tasks) = (CancellationToken::new(), TaskTracker::new());
         let keep = {
             let (shared, stop) = (Arc::clone(&shared), loops.clone());
-            async move { keep_loop(&shared, &stop).await }
+            async move { lease_loop(&shared, &stop).await }
         };
         let thread = match services {
-            Services::CallersRuntime => {
+            ServicePlacement::CallersRuntime => {
                 tasks.spawn(keep);
                 None
             }
-            Services::OwnThread => Some(own_thread(keep)?),
+            ServicePlacement::OwnThread => Some(spawn_lease_thread(keep)?),
         };
         // Among the batches, as it begins some: one it is about to take when the stream is stopped
         // is waited for, too.
         shared.batches.spawn({
             let shared = Arc::clone(&shared);
-            async move { drain_loop(&shared).await }
+            async move { due_keys_loop(&shared).await }
         });
         tasks.spawn({
             let (shared, stop) = (Arc::clone(&shared), loops.clone());
@@ -153,7 +153,7 @@ impl RunningStream {
     /// Takes records in. When it answers, each was handled, is held durably, or is known not to be
     /// wanted; answers in the order of `records`. When it fails, some may have been handled:
     /// bringing the same records again is harmless.
-    pub async fn handle(&self, records: Vec<Record>) -> Answer<Vec<Became>> {
+    pub async fn handle(&self, records: Vec<Record>) -> StoreResult<Vec<RecordOutcome>> {
         if self.shared.stop.is_cancelled() {
             return Err(StoreError::unavailable(
                 "handling records",
@@ -167,46 +167,46 @@ impl RunningStream {
         }
         let mut became = Vec::with_capacity(records.len());
         for part in in_parts(records) {
-            became.extend(Batch::of(&self.shared, part).run().await?);
+            became.extend(RecordBatch::of(&self.shared, part).run().await?);
         }
         Ok(became)
     }
 
     /// Puts records by, without handling any here and now; they are dealt with in the background.
-    pub async fn offer(&self, records: Vec<Record>) -> Answer<Vec<Offered>> {
+    pub async fn offer(&self, records: Vec<Record>) -> StoreResult<Vec<OfferOutcome>> {
         offer_in_parts(&self.shared.backstop, &self.shared.name, records).await
     }
 
     /// Puts something aside that is no record of this stream, as a dead letter, so that what comes
     /// behind it can go on. `origin` says where it came from, such as topic, partition and offset:
     /// put aside twice it is one letter.
-    pub async fn put_aside(&self, origin: &str, bytes: &[u8], error: &str) -> Answer<()> {
-        let Shared {
+    pub async fn put_aside(&self, origin: &str, bytes: &[u8], error: &str) -> StoreResult<()> {
+        let StreamRuntime {
             backstop,
             name,
             worker,
             ..
         } = &*self.shared;
         tracing::warn!(stream = %name, origin, error, "what came is no record of the stream; it is put aside as a dead letter");
-        let letter = unreadable(name, origin, bytes, error, worker, backstop.now());
-        bury(backstop, letter, Ground::Store)
+        let letter = unreadable_burial(name, origin, bytes, error, worker, backstop.now());
+        bury(backstop, letter, DeadLetterTarget::Store)
             .await
             .map_err(|unburied| match unburied {
-                Unburied::Store(error) => error,
-                Unburied::NoRoom => StoreError::unavailable("putting a record aside", unburied),
+                BuryError::Store(error) => error,
+                BuryError::NoRoom => StoreError::unavailable("putting a record aside", unburied),
             })
     }
 
     /// Runs dead letters of this stream that somebody requeued: for a worker of the queue
     /// [`super::letters_queue`].
-    pub fn letters(&self) -> impl Handler + use<> {
-        let Shared {
+    pub fn dead_letter_handler(&self) -> impl Handler + use<> {
+        let StreamRuntime {
             backstop,
             name,
             handler,
             ..
         } = &*self.shared;
-        Letters {
+        DeadLetterHandler {
             handler: Arc::clone(handler),
             stream: Stream::of(backstop.clone(), name.clone()),
         }
@@ -218,8 +218,8 @@ impl RunningStream {
     }
 
     /// Whether the store has not answered for so long that records are handled without it.
-    pub fn is_adrift(&self) -> bool {
-        self.shared.adrift.is_down()
+    pub fn is_offline(&self) -> bool {
+        self.shared.outage.is_down()
     }
 
     /// Stops: calls under way may end, everything else is put by for others.
@@ -250,10 +250,10 @@ impl Drop for RunningStream {
 }
 
 /// A handler that blocks its runtime cannot stop what keeps leases alive.
-fn own_thread(
+fn spawn_lease_thread(
     keep: impl Future<Output = ()> + Send + 'static,
-) -> Result<std::thread::JoinHandle<()>, BadStream> {
-    let failed = |error: std::io::Error| BadStream::Thread(error.to_string());
+) -> Result<std::thread::JoinHandle<()>, StreamSetupError> {
+    let failed = |error: std::io::Error| StreamSetupError::Thread(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -263,4 +263,4 @@ fn own_thread(
 }
 
 /// What became of the records of one key, by position.
-pub(super) type Told = HashMap<i64, Became>;
+pub(super) type RecordOutcomes = HashMap<i64, RecordOutcome>;

@@ -2,14 +2,14 @@
 
 use backstop_core::Span;
 use backstop_core::limits::{LEASE_MAX, LEASE_MIN};
-use backstop_core::name::BadName;
-use backstop_core::stream::Rules;
+use backstop_core::name::InvalidName;
+use backstop_core::stream::StreamRules;
 
 /// How a stream is served.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
     /// How long to wait, how much to hold, what to do with what comes too late.
-    pub rules: Rules,
+    pub rules: StreamRules,
     /// Calls of the handler at once.
     pub concurrency: usize,
     /// How long one call may take.
@@ -34,7 +34,7 @@ pub struct StreamSettings {
 impl Default for StreamSettings {
     fn default() -> Self {
         Self {
-            rules: Rules::default(),
+            rules: StreamRules::default(),
             concurrency: 64,
             timeout: None,
             lease: Span::secs(15),
@@ -50,10 +50,10 @@ impl Default for StreamSettings {
 /// A stream that cannot be served.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadStream {
+pub enum StreamSetupError {
     /// A name is wrong.
     #[error(transparent)]
-    Name(#[from] BadName),
+    Name(#[from] InvalidName),
     /// Its settings cannot work.
     #[error("stream {stream}: {problem}")]
     Settings {

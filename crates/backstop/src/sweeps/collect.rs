@@ -1,22 +1,22 @@
 //! Findings made of rows as they come in: of each no more is kept than is asked for, and of all no
 //! more than so many bytes. A query may give rows that are large, and a hundred thousand of them.
 
-use super::{Found, Unusable, Wanted};
+use super::{FindResult, FindScope, UnusableRow};
 use backstop_core::limits::SWEEP_BYTES_MAX;
 use backstop_core::payload::Payload;
-use backstop_core::sweep::{Finding, Row, Shape, Template, UnknownColumn};
+use backstop_core::sweep::{Finding, PayloadTemplate, QueryRow, TextTemplate, UnknownColumn};
 use backstop_core::unique::UniqueKey;
 use serde_json::Value;
 
 /// What jobs are made of.
 #[derive(Clone, Debug)]
-pub(super) struct Mould {
-    pub(super) key: Template,
-    pub(super) payload: Shape,
+pub(super) struct FindingTemplate {
+    pub(super) key: TextTemplate,
+    pub(super) payload: PayloadTemplate,
 }
 
-impl Mould {
-    fn finding(&self, row: &Row) -> Result<Finding, String> {
+impl FindingTemplate {
+    fn finding(&self, row: &QueryRow) -> Result<Finding, String> {
         let key = self.key.fill(row).map_err(|error| error.to_string())?;
         let key = UniqueKey::new(&key).map_err(|error| error.to_string())?;
         let payload = self.payload.fill(row).map_err(|error| error.to_string())?;
@@ -30,43 +30,43 @@ impl Mould {
 }
 
 /// Takes rows in.
-pub(super) struct Collector {
-    mould: Mould,
-    wanted: Wanted,
+pub(super) struct FindingCollector {
+    template: FindingTemplate,
+    wanted: FindScope,
     max: usize,
     rows: usize,
     bytes: usize,
-    found: Found,
+    found: FindResult,
 }
 
-impl Collector {
+impl FindingCollector {
     /// For at most `max` rows.
-    pub(super) fn new(mould: Mould, wanted: Wanted, max: usize) -> Self {
+    pub(super) fn new(template: FindingTemplate, wanted: FindScope, max: usize) -> Self {
         Self {
-            mould,
+            template: template,
             wanted,
             max,
             rows: 0,
             bytes: 0,
-            found: Found::default(),
+            found: FindResult::default(),
         }
     }
 
     /// Whether jobs can be made of rows with these columns.
     pub(super) fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
-        self.mould.key.check(columns)?;
-        self.mould.payload.check(columns)
+        self.template.key.check(columns)?;
+        self.template.payload.check(columns)
     }
 
     /// Takes a row in; whether another one may follow.
-    pub(super) fn take(&mut self, row: &Row) -> bool {
+    pub(super) fn take(&mut self, row: &QueryRow) -> bool {
         self.rows += 1;
-        match self.mould.finding(row) {
+        match self.template.finding(row) {
             Ok(finding) => self.keep(finding),
             Err(why) => {
                 let row = row.id();
                 self.bytes += size(&row) + why.len();
-                self.found.unusable.push(Unusable { row, why });
+                self.found.unusable.push(UnusableRow { row, why });
             }
         }
         self.found.is_cut = self.rows >= self.max || self.bytes >= SWEEP_BYTES_MAX;
@@ -77,7 +77,7 @@ impl Collector {
         if !self.wanted.has(&finding.key) {
             return;
         }
-        if self.wanted == Wanted::Keys {
+        if self.wanted == FindScope::Keys {
             finding.payload = Payload::default();
         }
         self.bytes +=
@@ -86,7 +86,7 @@ impl Collector {
     }
 
     /// What came of it.
-    pub(super) fn found(self) -> Found {
+    pub(super) fn found(self) -> FindResult {
         self.found
     }
 }

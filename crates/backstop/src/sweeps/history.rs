@@ -1,11 +1,11 @@
 //! What became of past runs: the last fifty, in one cell.
 
-use super::{Reconciliation, Report, Sweep, SweepError};
+use super::{ReconcileReport, Sweep, SweepError, SweepReport};
 use crate::client::Backstop;
-use crate::shared::{read, update};
-use backstop_core::failure::truncated;
-use backstop_core::limits::{SWEEP_RUNS_MAX, WHY_CHARS_MAX};
-use backstop_core::port::Answer;
+use crate::shared_cells::{read, update};
+use backstop_core::failure::truncate_text;
+use backstop_core::limits::{EVENT_REASON_CHARS_MAX, SWEEP_RUNS_MAX};
+use backstop_core::port::StoreResult;
 use backstop_core::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -52,12 +52,12 @@ pub struct PastRun {
 
 impl PastRun {
     pub(super) fn of(
-        outcome: &Result<Report, SweepError>,
+        outcome: &Result<SweepReport, SweepError>,
         at: Time,
         took: Span,
         runner: &str,
     ) -> Self {
-        let none = Report::default();
+        let none = SweepReport::default();
         let report = outcome.as_ref().unwrap_or(&none);
         Self {
             at,
@@ -77,58 +77,61 @@ impl PastRun {
             error: outcome
                 .as_ref()
                 .err()
-                .map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
+                .map(|error| truncate_text(error.to_string(), EVENT_REASON_CHARS_MAX)),
         }
     }
 }
 
 /// The runs, the latest last.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-struct Runs(Vec<PastRun>);
+struct SweepRunHistory(Vec<PastRun>);
 
 fn cell(sweep: &Sweep) -> String {
     sweep.cell("history")
 }
 
 /// The last runs, the latest first.
-pub(super) async fn runs(backstop: &Backstop, sweep: &Sweep) -> Answer<Vec<PastRun>> {
+pub(super) async fn runs(backstop: &Backstop, sweep: &Sweep) -> StoreResult<Vec<PastRun>> {
     let cell = backstop
         .store()
         .cells(vec![cell(sweep)])
         .await?
         .pop()
         .flatten();
-    let runs = cell.as_ref().and_then(read::<Runs>).unwrap_or_default();
+    let runs = cell
+        .as_ref()
+        .and_then(read::<SweepRunHistory>)
+        .unwrap_or_default();
     Ok(runs.0.into_iter().rev().collect())
 }
 
 /// Writes down what was found by comparing rows and jobs after a run.
-pub(super) async fn compared(
+pub(super) async fn note_reconciled(
     backstop: &Backstop,
     sweep: &Sweep,
     run: &PastRun,
-    found: &Reconciliation,
+    found: &ReconcileReport,
 ) {
-    let add = |runs: &mut Runs| {
+    let add = |runs: &mut SweepRunHistory| {
         let is_it = |known: &&mut PastRun| known.at == run.at && known.runner == run.runner;
         if let Some(known) = runs.0.iter_mut().rev().find(is_it) {
             known.rows_without_jobs = Some(found.rows_without_jobs.len());
             known.jobs_without_rows = Some(found.overdue().count());
         }
     };
-    if let Err(error) = update(backstop, &cell(sweep), Runs::default(), add).await {
+    if let Err(error) = update(backstop, &cell(sweep), SweepRunHistory::default(), add).await {
         tracing::warn!(%error, sweep = sweep.name(), "a comparison could not be noted");
     }
 }
 
 /// Writes down a run. It has happened: where this fails, it is only not remembered.
 pub(super) async fn note(backstop: &Backstop, sweep: &Sweep, run: &PastRun) {
-    let add = |runs: &mut Runs| {
+    let add = |runs: &mut SweepRunHistory| {
         runs.0.push(run.clone());
         let surplus = runs.0.len().saturating_sub(SWEEP_RUNS_MAX);
         runs.0.drain(..surplus);
     };
-    if let Err(error) = update(backstop, &cell(sweep), Runs::default(), add).await {
+    if let Err(error) = update(backstop, &cell(sweep), SweepRunHistory::default(), add).await {
         tracing::warn!(%error, sweep = sweep.name(), "a run could not be noted");
     }
 }

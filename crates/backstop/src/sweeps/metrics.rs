@@ -8,7 +8,7 @@
 //! | `backstop_sweep_seconds` (histogram) | how long runs take |
 //! | `backstop_reconcile_rows_without_jobs`, `_jobs_without_rows` (gauges) | what the last comparison found past the threshold |
 
-use super::{Reconciliation, Report, Sweep, SweepError};
+use super::{ReconcileReport, Sweep, SweepError, SweepReport};
 use backstop_core::Span;
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
@@ -20,7 +20,7 @@ fn counter(name: &'static str, sweep: &Sweep, count: usize) {
     metrics::counter!(name, "sweep" => sweep.name().to_owned()).increment(count as u64);
 }
 
-pub(super) fn run(sweep: &Sweep, outcome: &Result<Report, SweepError>, took: Span) {
+pub(super) fn run(sweep: &Sweep, outcome: &Result<SweepReport, SweepError>, took: Span) {
     let word = if outcome.is_ok() { "ok" } else { "failed" };
     let name = sweep.name().to_owned();
     metrics::counter!("backstop_sweep_runs_total", "sweep" => name.clone(), "outcome" => word)
@@ -43,7 +43,7 @@ pub(super) fn run(sweep: &Sweep, outcome: &Result<Report, SweepError>, took: Spa
     );
 }
 
-pub(super) fn reconciled(sweep: &Sweep, found: &Reconciliation) {
+pub(super) fn reconciled(sweep: &Sweep, found: &ReconcileReport) {
     gauge(
         "backstop_reconcile_rows_without_jobs",
         sweep,

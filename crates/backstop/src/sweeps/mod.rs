@@ -6,7 +6,7 @@
 //! unique key that is made of the row makes it one job at most, however many sweep.
 //!
 //! ```
-//! use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep};
+//! use backstop::sweeps::{FindError, Finder, Finding, FindResult, Sweep};
 //! use backstop::{Payload, Time};
 //! use backstop::core::unique::UniqueKey;
 //!
@@ -15,7 +15,7 @@
 //!
 //! #[async_trait::async_trait]
 //! impl Finder for Unsent {
-//!     async fn find(&self, paid_before: Time, max: usize) -> Result<Found, FindError> {
+//!     async fn find(&self, paid_before: Time, max: usize) -> Result<FindResult, FindError> {
 //!         let orders: Vec<u64> = vec![17]; // SELECT id FROM orders WHERE sent_at IS NULL AND paid_at <= … LIMIT …
 //!         let finding = |id: u64| Finding {
 //!             row: id.into(),
@@ -42,7 +42,7 @@
 //! does.
 
 mod collect;
-mod dead;
+mod dead_letters;
 mod history;
 mod metrics;
 #[cfg(feature = "mysql")]
@@ -51,23 +51,23 @@ mod mysql;
 mod postgres;
 mod query;
 mod reconcile;
-mod recovered;
+mod recoveries;
 mod run;
 mod source;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod turn;
 
-pub use crate::source::{BadSource, Source};
+pub use crate::database::{DatabaseSource, InvalidDatabase};
 pub use backstop_core::sweep::Finding;
 pub use history::PastRun;
-pub use query::{BadSweepQuery, Query};
-pub use reconcile::{LooseJob, Reconciliation};
-pub use run::{Report, SweepError, Sweeper, Unusable};
+pub use query::{InvalidSweepQuery, SweepQuery};
+pub use reconcile::{ReconcileReport, UnmatchedJob};
+pub use run::{SweepError, SweepReport, Sweeper, UnusableRow};
 
 use async_trait::async_trait;
 use backstop_core::limits::{SWEEP_EVERY_MIN, SWEEP_RECOVERIES_MAX, SWEEP_ROWS_MAX};
-use backstop_core::name::BadName;
+use backstop_core::name::InvalidName;
 use backstop_core::sweep::UnknownColumn;
 use backstop_core::unique::UniqueKey;
 use backstop_core::{Kind, QueueName, Span, Time};
@@ -80,7 +80,7 @@ use std::sync::Arc;
 pub trait Finder: Send + Sync + 'static {
     /// Unprocessed work from before `cutoff`, at most `max` of it; the oldest first, if there is an
     /// order.
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError>;
+    async fn find(&self, cutoff: Time, max: usize) -> Result<FindResult, FindError>;
 
     /// The same for whoever needs a part of it. Of rows that are large a finder then need not hold
     /// more.
@@ -88,8 +88,8 @@ pub trait Finder: Send + Sync + 'static {
         &self,
         cutoff: Time,
         max: usize,
-        wanted: &Wanted,
-    ) -> Result<Found, FindError> {
+        wanted: &FindScope,
+    ) -> Result<FindResult, FindError> {
         let mut found = self.find(cutoff, max).await?;
         found.is_cut |= found.findings.len() + found.unusable.len() >= max;
         found.findings.truncate(max);
@@ -106,16 +106,16 @@ pub trait Finder: Send + Sync + 'static {
 
 /// What a search gives.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Found {
+pub struct FindResult {
     /// What was found.
     pub findings: Vec<Finding>,
     /// Rows that no job can be made of.
-    pub unusable: Vec<Unusable>,
+    pub unusable: Vec<UnusableRow>,
     /// Whether there may be more than these.
     pub is_cut: bool,
 }
 
-impl FromIterator<Finding> for Found {
+impl FromIterator<Finding> for FindResult {
     fn from_iter<I: IntoIterator<Item = Finding>>(findings: I) -> Self {
         Self {
             findings: findings.into_iter().collect(),
@@ -126,7 +126,7 @@ impl FromIterator<Finding> for Found {
 
 /// What a search is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum FindScope {
     /// All findings.
     All,
     /// All of them, and their payloads need not be there.
@@ -135,7 +135,7 @@ pub enum Wanted {
     These(BTreeSet<UniqueKey>),
 }
 
-impl Wanted {
+impl FindScope {
     /// Whether the finding with this key is.
     pub fn has(&self, key: &UniqueKey) -> bool {
         !matches!(self, Self::These(keys) if !keys.contains(key))
@@ -173,13 +173,13 @@ pub struct Sweep {
 /// A sweep that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadSweep {
+pub enum InvalidSweep {
     /// Its own name is wrong.
     #[error("`{0}` is not a sweep's name; use 1 to 128 of A-Z a-z 0-9 . _ -")]
     Name(String),
     /// Its queue or kind is wrong.
     #[error(transparent)]
-    Job(#[from] BadName),
+    Job(#[from] InvalidName),
     /// A number is out of its range.
     #[error("`{what}` must be from {least} to {most}")]
     Range {
@@ -195,9 +195,9 @@ pub enum BadSweep {
 impl Sweep {
     /// A sweep with the usual settings: rows older than an hour, every half hour, at most 1,000 a
     /// run, each recovered at most three times.
-    pub fn new(name: &str, queue: &str, finder: impl Finder) -> Result<Self, BadSweep> {
+    pub fn new(name: &str, queue: &str, finder: impl Finder) -> Result<Self, InvalidSweep> {
         // The same letters as a queue's, so that the name can stand in a cell's and in a label.
-        QueueName::new(name).map_err(|_| BadSweep::Name(name.chars().take(128).collect()))?;
+        QueueName::new(name).map_err(|_| InvalidSweep::Name(name.chars().take(128).collect()))?;
         Ok(Self {
             name: name.into(),
             finder: Arc::new(finder),
@@ -211,7 +211,7 @@ impl Sweep {
     }
 
     /// Its jobs are of this kind.
-    pub fn kind(mut self, kind: &str) -> Result<Self, BadSweep> {
+    pub fn kind(mut self, kind: &str) -> Result<Self, InvalidSweep> {
         self.kind = Kind::new(kind)?;
         Ok(self)
     }
@@ -224,7 +224,7 @@ impl Sweep {
     }
 
     /// It runs this often.
-    pub fn every(mut self, every: Span) -> Result<Self, BadSweep> {
+    pub fn every(mut self, every: Span) -> Result<Self, InvalidSweep> {
         if every < SWEEP_EVERY_MIN {
             return Err(range("every", SWEEP_EVERY_MIN, Span::days(365)));
         }
@@ -233,7 +233,7 @@ impl Sweep {
     }
 
     /// One run finds at most so many rows; the others wait for the next.
-    pub fn max_per_run(mut self, max: usize) -> Result<Self, BadSweep> {
+    pub fn max_per_run(mut self, max: usize) -> Result<Self, InvalidSweep> {
         if !(1..=SWEEP_ROWS_MAX).contains(&max) {
             return Err(range("max_per_run", 1, SWEEP_ROWS_MAX));
         }
@@ -243,7 +243,7 @@ impl Sweep {
 
     /// A row that is found again after so many recoveries becomes a dead letter: its jobs end, and
     /// it stays unprocessed.
-    pub fn max_recoveries(mut self, max: u32) -> Result<Self, BadSweep> {
+    pub fn max_recoveries(mut self, max: u32) -> Result<Self, InvalidSweep> {
         if !(1..=SWEEP_RECOVERIES_MAX).contains(&max) {
             return Err(range("max_recoveries", 1, SWEEP_RECOVERIES_MAX));
         }
@@ -277,8 +277,8 @@ impl Sweep {
     }
 }
 
-fn range(what: &'static str, least: impl fmt::Display, most: impl fmt::Display) -> BadSweep {
-    BadSweep::Range {
+fn range(what: &'static str, least: impl fmt::Display, most: impl fmt::Display) -> InvalidSweep {
+    InvalidSweep::Range {
         what,
         least: least.to_string(),
         most: most.to_string(),

@@ -1,11 +1,11 @@
 //! A query on a MySQL or MariaDB server: one read-only transaction.
 
 use super::query::hex;
-use super::source::Search;
-use super::{FindError, Found};
-use crate::address::Address;
-use crate::source::mysql::{connect, is_mariadb, is_stopped, time_limit};
-use backstop_core::sweep::{BadQuery, Row, cutoff_text, decimal};
+use super::source::SourceSearch;
+use super::{FindError, FindResult};
+use crate::address::StoreAddress;
+use crate::database::mysql::{connect, is_mariadb, is_stopped, time_limit};
+use backstop_core::sweep::{InvalidQuery, QueryRow, cutoff_text, decimal};
 use backstop_core::{Span, Time};
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
@@ -15,18 +15,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What connecting may take beside the query.
-const BESIDE: Duration = Duration::from_secs(15);
+const EXTRA_TIME: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
 
 /// What a query finds.
-pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
+pub(super) async fn search(
+    address: &StoreAddress,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let limit = search.limit;
-    let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
-    asked.unwrap_or(Err(FindError::TooSlow(limit)))
+    let result = tokio::time::timeout(
+        Duration::from(limit) + EXTRA_TIME,
+        run_query(address, search),
+    )
+    .await;
+    result.unwrap_or(Err(FindError::TooSlow(limit)))
 }
 
-async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
+async fn run_query(
+    address: &StoreAddress,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let mut conn = connect(address)
         .await
         .map_err(|error| FindError::Failed(error.to_string()))?;
@@ -40,8 +50,8 @@ async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> 
 
 async fn read(
     conn: &mut Conn,
-    mut search: Search<'_>,
-) -> mysql_async::Result<Result<Found, FindError>> {
+    mut search: SourceSearch<'_>,
+) -> mysql_async::Result<Result<FindResult, FindError>> {
     // Also for statements that would end the transaction first.
     conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
     conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
@@ -56,7 +66,7 @@ async fn read(
     let mut result = conn.exec_iter(&*search.query.sql, params).await?;
     let described = result.columns().filter(|columns| !columns.is_empty());
     let Some(described) = described else {
-        return Ok(Err(FindError::Failed(BadQuery::NotASelect.to_string())));
+        return Ok(Err(FindError::Failed(InvalidQuery::NotASelect.to_string())));
     };
     let columns: Arc<[String]> = described
         .iter()
@@ -68,7 +78,10 @@ async fn read(
     while let Some(row) = result.next().await? {
         let values = row.unwrap().into_iter().zip(described.iter());
         let values = values.map(|(of, column)| value(of, column)).collect();
-        if !search.into.take(&Row::new(Arc::clone(&columns), values)) {
+        if !search
+            .into
+            .take(&QueryRow::new(Arc::clone(&columns), values))
+        {
             break;
         }
     }
@@ -77,9 +90,11 @@ async fn read(
 
 fn failure(error: &mysql_async::Error, limit: Span) -> FindError {
     match error {
-        mysql_async::Error::Server(said) if is_stopped(said) => FindError::TooSlow(limit),
-        mysql_async::Error::Server(said) => {
-            FindError::Failed(format!("{} ({})", said.message, said.code))
+        mysql_async::Error::Server(server_error) if is_stopped(server_error) => {
+            FindError::TooSlow(limit)
+        }
+        mysql_async::Error::Server(server_error) => {
+            FindError::Failed(format!("{} ({})", server_error.message, server_error.code))
         }
         other => FindError::Failed(other.to_string()),
     }

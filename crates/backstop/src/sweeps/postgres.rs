@@ -1,11 +1,11 @@
 //! A query on a PostgreSQL server: one read-only transaction, on a connection under the same rules
 //! as the store's.
 
-use super::source::Search;
-use super::{FindError, Found};
-use crate::address::Address;
-use crate::source::postgres::connect;
-use backstop_core::sweep::{BadQuery, Row, decimal};
+use super::source::SourceSearch;
+use super::{FindError, FindResult};
+use crate::address::StoreAddress;
+use crate::database::postgres::connect;
+use backstop_core::sweep::{InvalidQuery, QueryRow, decimal};
 use backstop_core::{Span, Time};
 use futures_util::TryStreamExt;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
@@ -20,16 +20,26 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 /// What connecting, and ending the transaction, may take beside the query.
-const BESIDE: Duration = Duration::from_secs(15);
+const EXTRA_TIME: Duration = Duration::from_secs(15);
 
 /// What a query finds.
-pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
+pub(super) async fn search(
+    address: &StoreAddress,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let limit = search.limit;
-    let asked = tokio::time::timeout(Duration::from(limit) + BESIDE, ask(address, search)).await;
-    asked.unwrap_or(Err(FindError::TooSlow(limit)))
+    let result = tokio::time::timeout(
+        Duration::from(limit) + EXTRA_TIME,
+        run_query(address, search),
+    )
+    .await;
+    result.unwrap_or(Err(FindError::TooSlow(limit)))
 }
 
-async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
+async fn run_query(
+    address: &StoreAddress,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let client = connect(address).await.map_err(FindError::Failed)?;
     let limit = search.limit;
     let found = read(&client, search)
@@ -45,8 +55,8 @@ async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> 
 
 async fn read(
     client: &Client,
-    mut search: Search<'_>,
-) -> Result<Result<Found, FindError>, tokio_postgres::Error> {
+    mut search: SourceSearch<'_>,
+) -> Result<Result<FindResult, FindError>, tokio_postgres::Error> {
     let limit_ms = search.limit.as_millis().max(1);
     let begin = format!(
         "BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}; SET LOCAL lock_timeout = {limit_ms};
@@ -76,10 +86,10 @@ async fn read(
     };
     let mut rows = pin!(rows);
     while let Some(row) = rows.try_next().await? {
-        if !search
-            .into
-            .take(&Row::new(Arc::clone(&columns), values(row.try_get(0)?)))
-        {
+        if !search.into.take(&QueryRow::new(
+            Arc::clone(&columns),
+            values(row.try_get(0)?),
+        )) {
             break;
         }
     }
@@ -87,7 +97,7 @@ async fn read(
 }
 
 fn not_a_select() -> FindError {
-    FindError::Failed(BadQuery::NotASelect.to_string())
+    FindError::Failed(InvalidQuery::NotASelect.to_string())
 }
 
 fn is_no_part(error: &tokio_postgres::Error) -> bool {
@@ -101,8 +111,14 @@ fn is_no_part(error: &tokio_postgres::Error) -> bool {
 
 fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {
     match error.as_db_error() {
-        Some(said) if said.code() == &SqlState::QUERY_CANCELED => FindError::TooSlow(limit),
-        Some(said) => FindError::Failed(format!("{} ({})", said.message(), said.code().code())),
+        Some(server_error) if server_error.code() == &SqlState::QUERY_CANCELED => {
+            FindError::TooSlow(limit)
+        }
+        Some(server_error) => FindError::Failed(format!(
+            "{} ({})",
+            server_error.message(),
+            server_error.code().code()
+        )),
         None => FindError::Failed(
             std::error::Error::source(error)
                 .map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
@@ -122,14 +138,16 @@ fn system_time(time: Time) -> SystemTime {
 /// The values of a row that came as a JSON object, in the order of its columns.
 fn values(json: &str) -> Vec<Value> {
     let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(InOrder).unwrap_or_default()
+    reader
+        .deserialize_map(OrderedRowVisitor)
+        .unwrap_or_default()
 }
 
 /// An object's values in the order they are written in, with its numbers as exact as they are
 /// written.
-struct InOrder;
+struct OrderedRowVisitor;
 
-impl<'de> Visitor<'de> for InOrder {
+impl<'de> Visitor<'de> for OrderedRowVisitor {
     type Value = Vec<Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

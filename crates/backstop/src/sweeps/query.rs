@@ -1,37 +1,39 @@
 //! A query as a finder: rows of the user's own tables, and what jobs are made of them.
 
-use super::collect::{Collector, Mould};
-use super::source::{Search, search};
-use super::{BadSource, FindError, Finder, Found, Source, Wanted};
+use super::collect::{FindingCollector, FindingTemplate};
+use super::source::{SourceSearch, search};
+use super::{DatabaseSource, FindError, FindResult, FindScope, Finder, InvalidDatabase};
 use async_trait::async_trait;
 use backstop_core::limits::SWEEP_QUERY_MAX;
-use backstop_core::sweep::{BadQuery, BadTemplate, BoundQuery, Shape, Template};
+use backstop_core::sweep::{
+    BoundQuery, InvalidQuery, InvalidTemplate, PayloadTemplate, TextTemplate,
+};
 use backstop_core::unique::UniqueKey;
 use backstop_core::{Span, Time};
 use serde_json::Value;
 
 /// A query over SQLite, PostgreSQL, MySQL or MariaDB. Reads, and nothing else.
 #[derive(Clone, Debug)]
-pub struct Query {
-    source: Source,
+pub struct SweepQuery {
+    source: DatabaseSource,
     bound: BoundQuery,
-    mould: Mould,
+    template: FindingTemplate,
     timeout: Span,
 }
 
 /// A query that cannot be asked. No message shows a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadSweepQuery {
+pub enum InvalidSweepQuery {
     /// Its address is wrong.
     #[error("`url`: {0}")]
-    Source(#[from] BadSource),
+    Source(#[from] InvalidDatabase),
     /// Its text is wrong.
     #[error("`query`: {0}")]
-    Query(#[from] BadQuery),
+    Query(#[from] InvalidQuery),
     /// The key is no template.
     #[error("`unique_key`: {0}")]
-    Key(BadTemplate),
+    Key(InvalidTemplate),
     /// The key is the same for all rows.
     #[error(
         "`unique_key` names no column, so that all rows would share one job; write such as \"order:{{id}}\""
@@ -39,13 +41,13 @@ pub enum BadSweepQuery {
     ConstantKey,
     /// The payload is no template.
     #[error("`payload`: {0}")]
-    Payload(BadTemplate),
+    Payload(InvalidTemplate),
     /// The time limit is none.
     #[error("`timeout` must be longer than nothing and at most {SWEEP_QUERY_MAX}")]
     Timeout,
 }
 
-impl Query {
+impl SweepQuery {
     /// How long a query may take where nobody says.
     pub const TIMEOUT: Span = Span::minutes(1);
 
@@ -56,31 +58,31 @@ impl Query {
         sql: &str,
         unique_key: &str,
         payload: Option<&Value>,
-    ) -> Result<Self, BadSweepQuery> {
-        let source = Source::new(url)?;
+    ) -> Result<Self, InvalidSweepQuery> {
+        let source = DatabaseSource::new(url)?;
         BoundQuery::check_reads(sql, source.dialect())?;
         let bound = BoundQuery::new(sql, source.dialect())?;
-        let key = Template::parse(unique_key).map_err(BadSweepQuery::Key)?;
+        let key = TextTemplate::parse(unique_key).map_err(InvalidSweepQuery::Key)?;
         if key.is_constant() {
-            return Err(BadSweepQuery::ConstantKey);
+            return Err(InvalidSweepQuery::ConstantKey);
         }
         let payload = payload
-            .map(Shape::parse)
+            .map(PayloadTemplate::parse)
             .transpose()
-            .map_err(BadSweepQuery::Payload)?;
-        let payload = payload.unwrap_or(Shape::Row);
+            .map_err(InvalidSweepQuery::Payload)?;
+        let payload = payload.unwrap_or(PayloadTemplate::Row);
         Ok(Self {
             source,
             bound,
-            mould: Mould { key, payload },
+            template: FindingTemplate { key, payload },
             timeout: Self::TIMEOUT,
         })
     }
 
     /// It is stopped after this long.
-    pub fn timeout(mut self, timeout: Span) -> Result<Self, BadSweepQuery> {
+    pub fn timeout(mut self, timeout: Span) -> Result<Self, InvalidSweepQuery> {
         if timeout.is_zero() || timeout > SWEEP_QUERY_MAX {
-            return Err(BadSweepQuery::Timeout);
+            return Err(InvalidSweepQuery::Timeout);
         }
         self.timeout = timeout;
         Ok(self)
@@ -88,30 +90,30 @@ impl Query {
 }
 
 #[async_trait]
-impl Finder for Query {
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
-        self.find_wanted(cutoff, max, &Wanted::All).await
+impl Finder for SweepQuery {
+    async fn find(&self, cutoff: Time, max: usize) -> Result<FindResult, FindError> {
+        self.find_wanted(cutoff, max, &FindScope::All).await
     }
 
     async fn find_wanted(
         &self,
         cutoff: Time,
         max: usize,
-        wanted: &Wanted,
-    ) -> Result<Found, FindError> {
-        let into = Collector::new(self.mould.clone(), wanted.clone(), max);
-        let asked = Search {
+        wanted: &FindScope,
+    ) -> Result<FindResult, FindError> {
+        let into = FindingCollector::new(self.template.clone(), wanted.clone(), max);
+        let request = SourceSearch {
             query: &self.bound,
             cutoff,
             max,
             limit: self.timeout,
             into,
         };
-        search(&self.source, asked).await
+        search(&self.source, request).await
     }
 
     fn is_own(&self, key: &UniqueKey) -> bool {
-        self.mould.key.fits(key.as_str())
+        self.template.key.fits(key.as_str())
     }
 }
 

@@ -9,41 +9,41 @@
 //! without a row once more.
 
 use super::run::Sweeper;
-use super::{Report, SweepError, Wanted, dead, metrics};
+use super::{FindScope, SweepError, SweepReport, dead_letters, metrics};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{RECONCILE_MAX, SWEEP_BYTES_MAX};
-use backstop_core::port::{Answer, KeyHolder, Order, PageQuery, StoreError};
+use backstop_core::port::{ListJobsRequest, ListOrder, StoreError, StoreResult, UniqueKeyHolder};
 use backstop_core::unique::UniqueKey;
-use backstop_core::{JobId, Span, State, Time};
+use backstop_core::{JobId, JobState, Span, Time};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// States of jobs that are on their way.
-const LIVE: [State; 4] = [
-    State::Scheduled,
-    State::Ready,
-    State::Running,
-    State::Retrying,
+const LIVE: [JobState; 4] = [
+    JobState::Scheduled,
+    JobState::Ready,
+    JobState::Running,
+    JobState::Retrying,
 ];
 /// Jobs of one page: their payloads come with them.
 const PAGE: usize = 100;
 
 /// What does not match.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Reconciliation {
+pub struct ReconcileReport {
     /// Rows past the threshold without a live job, by what they are known by.
     pub rows_without_jobs: Vec<Value>,
     /// Those among them whose job is dead.
     pub dead: Vec<Value>,
     /// Live jobs without a row, however old.
-    pub jobs_without_rows: Vec<LooseJob>,
+    pub jobs_without_rows: Vec<UnmatchedJob>,
     /// The threshold of the sweep.
     pub older_than: Span,
 }
 
 /// A live job whose row is not found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LooseJob {
+pub struct UnmatchedJob {
     /// Its id.
     pub id: JobId,
     /// The key that was made of its row.
@@ -52,9 +52,9 @@ pub struct LooseJob {
     pub age: Span,
 }
 
-impl Reconciliation {
+impl ReconcileReport {
     /// The jobs without a row that are older than the threshold.
-    pub fn overdue(&self) -> impl Iterator<Item = &LooseJob> {
+    pub fn overdue(&self) -> impl Iterator<Item = &UnmatchedJob> {
         self.jobs_without_rows
             .iter()
             .filter(|job| job.age >= self.older_than)
@@ -68,10 +68,10 @@ impl Reconciliation {
 
 impl Sweeper {
     /// Compares rows and jobs. Changes nothing.
-    pub async fn reconcile(&self) -> Result<Reconciliation, SweepError> {
+    pub async fn reconcile(&self) -> Result<ReconcileReport, SweepError> {
         let now = self.backstop().current_time().await;
-        let mut reconciled = self.nothing();
-        self.in_time(async {
+        let mut reconciled = self.empty_report();
+        self.with_deadline(async {
             self.compare_rows(now, &mut reconciled).await?;
             self.compare_jobs(now, &mut reconciled).await
         })
@@ -83,9 +83,9 @@ impl Sweeper {
     /// The same after a run that has looked at all rows just now: they are not searched for again.
     pub(super) async fn reconcile_after(
         &self,
-        report: &Report,
-    ) -> Result<Reconciliation, SweepError> {
-        let mut reconciled = self.nothing();
+        report: &SweepReport,
+    ) -> Result<ReconcileReport, SweepError> {
+        let mut reconciled = self.empty_report();
         let refused = report
             .refused
             .iter()
@@ -93,29 +93,30 @@ impl Sweeper {
         let without_jobs = report.dead.iter().chain(&report.spent).chain(refused);
         reconciled.rows_without_jobs = without_jobs.cloned().collect();
         reconciled.dead = report.dead.clone();
-        self.in_time(self.compare_jobs(self.backstop().now(), &mut reconciled))
+        self.with_deadline(self.compare_jobs(self.backstop().now(), &mut reconciled))
             .await?;
         metrics::reconciled(self.sweep(), &reconciled);
         Ok(reconciled)
     }
 
-    fn nothing(&self) -> Reconciliation {
-        Reconciliation {
+    fn empty_report(&self) -> ReconcileReport {
+        ReconcileReport {
             older_than: self.sweep().threshold(),
-            ..Reconciliation::default()
+            ..ReconcileReport::default()
         }
     }
 
     async fn compare_rows(
         &self,
         now: Time,
-        reconciled: &mut Reconciliation,
+        reconciled: &mut ReconcileReport,
     ) -> Result<(), SweepError> {
         let cutoff = now.before(self.sweep().threshold());
         let first = self.rows(cutoff).await?;
         let keys: Vec<UniqueKey> = first.iter().map(|(key, _)| key.clone()).collect();
-        let holders = self.holders(&keys).await?;
-        let is_live = |holder: &Option<KeyHolder>| holder.is_some_and(|holder| holder.is_live());
+        let holders = self.unique_holders(&keys).await?;
+        let is_live =
+            |holder: &Option<UniqueKeyHolder>| holder.is_some_and(|holder| holder.is_live());
         let alone: BTreeSet<&UniqueKey> = keys
             .iter()
             .zip(&holders)
@@ -125,7 +126,9 @@ impl Sweeper {
         if alone.is_empty() {
             return Ok(());
         }
-        let dead = dead::with_letters(self.backstop(), self.sweep().queue(), &alone).await?;
+        let dead =
+            dead_letters::keys_with_dead_letters(self.backstop(), self.sweep().queue(), &alone)
+                .await?;
         // What was processed since the first look is not found by the second.
         for (key, row) in self.rows(cutoff).await? {
             if !alone.contains(&key) {
@@ -142,7 +145,7 @@ impl Sweeper {
     async fn compare_jobs(
         &self,
         now: Time,
-        reconciled: &mut Reconciliation,
+        reconciled: &mut ReconcileReport,
     ) -> Result<(), SweepError> {
         let mut loose = self.live_jobs(now).await?;
         if loose.is_empty() {
@@ -153,7 +156,7 @@ impl Sweeper {
         loose.retain(|job| !rows.contains(&job.key));
         // What ended since it was listed has marked its row meanwhile.
         let keys: Vec<UniqueKey> = loose.iter().map(|job| job.key.clone()).collect();
-        let holders = self.holders(&keys).await?;
+        let holders = self.unique_holders(&keys).await?;
         let still = loose.into_iter().zip(holders).filter(|(job, holder)| {
             holder.is_some_and(|holder| holder.is_live() && holder.job == job.id)
         });
@@ -165,7 +168,7 @@ impl Sweeper {
 
     /// The rows from before a time, by key.
     async fn rows(&self, cutoff: Time) -> Result<Vec<(UniqueKey, Value)>, SweepError> {
-        let found = self.search(cutoff, RECONCILE_MAX, Wanted::Keys).await?;
+        let found = self.search(cutoff, RECONCILE_MAX, FindScope::Keys).await?;
         if found.is_cut {
             return Err(too_many("rows").into());
         }
@@ -177,7 +180,7 @@ impl Sweeper {
     }
 
     /// The live jobs that were made for rows of this sweep: of each no more than it is known by.
-    async fn live_jobs(&self, now: Time) -> Answer<Vec<LooseJob>> {
+    async fn live_jobs(&self, now: Time) -> StoreResult<Vec<UnmatchedJob>> {
         let mut own = Vec::new();
         for state in LIVE {
             let filter = Filter {
@@ -188,15 +191,15 @@ impl Sweeper {
             };
             let mut cursor = None;
             loop {
-                let query = PageQuery {
+                let query = ListJobsRequest {
                     filter: filter.clone(),
                     cursor,
                     limit: PAGE,
-                    order: Order::Newest,
+                    order: ListOrder::Newest,
                 };
                 let page = self.backstop().store().jobs(query, now).await?;
                 let keyed = page.jobs.into_iter().filter_map(|job| {
-                    Some(LooseJob {
+                    Some(UnmatchedJob {
                         id: job.id,
                         key: job.unique_key?,
                         age: now.since(job.inserted_at),

@@ -1,16 +1,22 @@
 //! One run: look for rows, ask the store what it knows of them, let the core decide, enqueue, write
 //! down.
 
-use super::recovered::Recoveries;
-use super::{FindError, Found, PastRun, Sweep, Wanted, dead, history, metrics, turn};
+use super::recoveries::SweepRecoveries;
+use super::{
+    FindError, FindResult, FindScope, PastRun, Sweep, dead_letters, history, metrics, turn,
+};
 use crate::client::Backstop;
-use crate::worker::usual_worker;
-use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use crate::worker::default_worker_name;
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use backstop_core::limits::{BURY_MAX, HOLDERS_MAX, RECONCILE_MAX, SWEEP_RUN_MAX};
-use backstop_core::port::{Answer, Burial, Enqueued, KeyHolder, StoreError};
-use backstop_core::sweep::{Fate, Finding, Known, Turn, TurnTaken, judge};
-use backstop_core::unique::{Unique, UniqueKey};
-use backstop_core::verdict::Reason;
+use backstop_core::port::{
+    EnqueueOutcome, NewDeadLetter, StoreError, StoreResult, UniqueKeyHolder,
+};
+use backstop_core::sweep::{
+    Finding, FindingDecision, FindingFacts, SweepBusyError, SweepTurn, judge,
+};
+use backstop_core::unique::{UniqueConstraint, UniqueKey};
+use backstop_core::verdict::EndReason;
 use backstop_core::{JobId, NewJob, Span, Time, WorkerName};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,14 +31,14 @@ const DEADLINE: Duration =
 
 /// A run looks at so many times the rows it may act on, and at no fewer than this; at all it can
 /// compare only where that was not enough.
-const LOOKED_AT_TIMES: usize = 10;
-const LOOKED_AT_MIN: usize = 10_000;
+const SCAN_FACTOR: usize = 10;
+const SCAN_MIN: usize = 10_000;
 /// What two readings of a clock may be apart.
-const A_MOMENT: Span = Span::minutes(1);
+const NOW_TOLERANCE: Span = Span::minutes(1);
 
 /// A row that no job can be made of.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Unusable {
+pub struct UnusableRow {
     /// What it is known by.
     pub row: Value,
     /// Why.
@@ -41,7 +47,7 @@ pub struct Unusable {
 
 /// What a run found, and what it did. Lists hold what rows are known by.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Report {
+pub struct SweepReport {
     /// All that were found and can be used.
     pub found: Vec<Value>,
     /// Those whose job is on its way.
@@ -59,7 +65,7 @@ pub struct Report {
     /// Those that a full queue, or full dead letters, did not take; the next run looks again.
     pub refused: Vec<Value>,
     /// Rows that no job can be made of.
-    pub unusable: Vec<Unusable>,
+    pub unusable: Vec<UnusableRow>,
     /// Whether there is more than one run looks at, or acts on; the next one goes on.
     pub is_cut: bool,
     /// Whether there is more than a run can look at: nobody sees what is lost behind that, until
@@ -68,9 +74,9 @@ pub struct Report {
 }
 
 /// Rows, and what is to become of them.
-struct Judged {
-    rows: Vec<(Finding, Fate)>,
-    unusable: Vec<Unusable>,
+struct JudgedRows {
+    rows: Vec<(Finding, FindingDecision)>,
+    unusable: Vec<UnusableRow>,
     /// At how many rows was looked, at most.
     max: usize,
     /// Whether there may be more.
@@ -89,7 +95,7 @@ pub enum SweepError {
     Store(#[from] StoreError),
     /// Somebody else runs it.
     #[error("the sweep is being run already: {0}")]
-    Taken(#[from] TurnTaken),
+    Taken(#[from] SweepBusyError),
     /// It took too long.
     #[error("the run was not through after {0:?}")]
     TooSlow(Duration),
@@ -111,7 +117,7 @@ impl Backstop {
         Sweeper {
             backstop: self.clone(),
             sweep: sweep.clone(),
-            runner: usual_worker(self),
+            runner: default_worker_name(self),
             runtime: None,
         }
     }
@@ -119,7 +125,7 @@ impl Backstop {
 
 /// Whether anything is changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum SweepMode {
     Dry,
     Real,
 }
@@ -149,12 +155,12 @@ impl Sweeper {
     }
 
     /// Runs it now, whenever it ran last; refused while somebody else does.
-    pub async fn run(&self) -> Result<Report, SweepError> {
+    pub async fn run(&self) -> Result<SweepReport, SweepError> {
         self.run_at(self.backstop.current_time().await).await
     }
 
     /// As [`Sweeper::run`], with rows looked for as if it were `at`.
-    pub async fn run_at(&self, at: Time) -> Result<Report, SweepError> {
+    pub async fn run_at(&self, at: Time) -> Result<SweepReport, SweepError> {
         let taken = turn::take(
             &self.backstop,
             &self.sweep,
@@ -166,22 +172,22 @@ impl Sweeper {
     }
 
     /// What a run would do if it were `at`. Changes nothing.
-    pub async fn dry_run(&self, at: Time) -> Result<Report, SweepError> {
-        self.in_time(self.perform(at, Mode::Dry)).await
+    pub async fn dry_run(&self, at: Time) -> Result<SweepReport, SweepError> {
+        self.with_deadline(self.perform(at, SweepMode::Dry)).await
     }
 
     /// The last runs, the latest first.
-    pub async fn history(&self) -> Answer<Vec<PastRun>> {
+    pub async fn history(&self) -> StoreResult<Vec<PastRun>> {
         history::runs(&self.backstop, &self.sweep).await
     }
 
     /// When the next run may begin.
-    pub(crate) async fn next(&self) -> Answer<Time> {
+    pub(crate) async fn next(&self) -> StoreResult<Time> {
         turn::next(&self.backstop, &self.sweep).await
     }
 
     /// Takes the turn of this period; `None` if somebody else has it.
-    pub(crate) async fn take_turn(&self) -> Answer<Option<Turn>> {
+    pub(crate) async fn take_turn(&self) -> StoreResult<Option<SweepTurn>> {
         let taken = turn::take(
             &self.backstop,
             &self.sweep,
@@ -193,14 +199,18 @@ impl Sweeper {
     }
 
     /// Leaves a turn to others, because this process stops.
-    pub(crate) async fn leave_turn(&self, turn: &Turn) {
+    pub(crate) async fn leave_turn(&self, turn: &SweepTurn) {
         turn::leave(&self.backstop, &self.sweep, turn).await;
     }
 
     /// Runs it, once the turn is ours, and writes down what came of it.
-    pub(crate) async fn run_turn(&self, turn: &Turn, at: Time) -> Result<Report, SweepError> {
+    pub(crate) async fn run_turn(
+        &self,
+        turn: &SweepTurn,
+        at: Time,
+    ) -> Result<SweepReport, SweepError> {
         let outcome = self
-            .keeping(turn, self.in_time(self.perform(at, Mode::Real)))
+            .renewing_turn(turn, self.with_deadline(self.perform(at, SweepMode::Real)))
             .await;
         let took = self.backstop.now().since(turn.began);
         metrics::run(&self.sweep, &outcome, took);
@@ -216,8 +226,10 @@ impl Sweeper {
                     self.reconcile().await
                 }
             };
-            match self.keeping(turn, compared).await {
-                Ok(found) => history::compared(&self.backstop, &self.sweep, &run, &found).await,
+            match self.renewing_turn(turn, compared).await {
+                Ok(found) => {
+                    history::note_reconciled(&self.backstop, &self.sweep, &run, &found).await
+                }
                 Err(error) => {
                     tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
                 }
@@ -228,7 +240,7 @@ impl Sweeper {
     }
 
     /// Works, and says now and then that the runner lives.
-    async fn keeping<T>(&self, turn: &Turn, work: impl Future<Output = T>) -> T {
+    async fn renewing_turn<T>(&self, turn: &SweepTurn, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
@@ -239,7 +251,7 @@ impl Sweeper {
         }
     }
 
-    pub(super) async fn in_time<T>(
+    pub(super) async fn with_deadline<T>(
         &self,
         work: impl Future<Output = Result<T, SweepError>>,
     ) -> Result<T, SweepError> {
@@ -248,20 +260,20 @@ impl Sweeper {
             .unwrap_or(Err(SweepError::TooSlow(DEADLINE)))
     }
 
-    async fn perform(&self, at: Time, mode: Mode) -> Result<Report, SweepError> {
+    async fn perform(&self, at: Time, mode: SweepMode) -> Result<SweepReport, SweepError> {
         let cutoff = at.before(self.sweep.older_than);
-        let recoveries = Recoveries::read(&self.backstop, &self.sweep).await?;
-        let seen = self.look(cutoff, &recoveries).await?;
-        let (rows, is_bounded) = self.within_bound(seen.rows);
-        let (judged, is_left_over) = self.confirmed(rows, cutoff, seen.max).await?;
+        let recoveries = SweepRecoveries::read(&self.backstop, &self.sweep).await?;
+        let seen = self.find_rows(cutoff, &recoveries).await?;
+        let (rows, is_bounded) = self.cut_to_max(seen.rows);
+        let (judged, is_left_over) = self.confirm(rows, cutoff, seen.max).await?;
         let is_cut = seen.is_cut || is_bounded || is_left_over;
-        let mut report = Report {
+        let mut report = SweepReport {
             unusable: seen.unusable,
             is_cut,
             unseen: seen.is_cut,
-            ..Report::of(&judged)
+            ..SweepReport::of(&judged)
         };
-        if mode == Mode::Real {
+        if mode == SweepMode::Real {
             self.recover(&judged, &recoveries, &mut report).await?;
             self.give_up(&judged, &recoveries, &mut report).await?;
             let keys = judged.iter().map(|(finding, _)| &finding.key).collect();
@@ -275,10 +287,12 @@ impl Sweeper {
     /// Looks at as many rows as a run needs. Rows that stay as they are, since their jobs are dead
     /// or no job can be made of them, are found first by every run: where they fill a look, and it
     /// leaves the run with too little to do, as much as can be is looked at.
-    async fn look(&self, cutoff: Time, recoveries: &Recoveries<'_>) -> Result<Judged, SweepError> {
-        let first = self
-            .judged(cutoff, self.looked_at_max(), recoveries)
-            .await?;
+    async fn find_rows(
+        &self,
+        cutoff: Time,
+        recoveries: &SweepRecoveries<'_>,
+    ) -> Result<JudgedRows, SweepError> {
+        let first = self.judge_rows(cutoff, self.scan_max(), recoveries).await?;
         let acted_on = first
             .rows
             .iter()
@@ -287,7 +301,7 @@ impl Sweeper {
         if !first.is_cut || first.max >= RECONCILE_MAX || acted_on >= self.sweep.max_per_run {
             return Ok(first);
         }
-        match self.judged(cutoff, RECONCILE_MAX, recoveries).await {
+        match self.judge_rows(cutoff, RECONCILE_MAX, recoveries).await {
             Err(SweepError::Find(error)) => {
                 tracing::warn!(%error, sweep = self.sweep.name(), "there are more rows than {}, and they could not be looked at", first.max);
                 Ok(first)
@@ -296,16 +310,16 @@ impl Sweeper {
         }
     }
 
-    async fn judged(
+    async fn judge_rows(
         &self,
         cutoff: Time,
         max: usize,
-        recoveries: &Recoveries<'_>,
-    ) -> Result<Judged, SweepError> {
-        let found = self.search(cutoff, max, Wanted::Keys).await?;
+        recoveries: &SweepRecoveries<'_>,
+    ) -> Result<JudgedRows, SweepError> {
+        let found = self.search(cutoff, max, FindScope::Keys).await?;
         let fates = self.judge(&found.findings, recoveries).await?;
         let rows = found.findings.into_iter().zip(fates).collect();
-        Ok(Judged {
+        Ok(JudgedRows {
             rows,
             unusable: found.unusable,
             max,
@@ -315,16 +329,16 @@ impl Sweeper {
 
     /// Whether a run as of `at` sees what is there, and not what was.
     fn is_now(&self, at: Time) -> bool {
-        at >= self.backstop.now().before(A_MOMENT)
+        at >= self.backstop.now().before(NOW_TOLERANCE)
     }
 
     /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not
     /// hide those behind them.
-    fn looked_at_max(&self) -> usize {
+    fn scan_max(&self) -> usize {
         self.sweep
             .max_per_run
-            .saturating_mul(LOOKED_AT_TIMES)
-            .clamp(LOOKED_AT_MIN, RECONCILE_MAX)
+            .saturating_mul(SCAN_FACTOR)
+            .clamp(SCAN_MIN, RECONCILE_MAX)
     }
 
     /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or
@@ -333,8 +347,8 @@ impl Sweeper {
         &self,
         cutoff: Time,
         max: usize,
-        wanted: Wanted,
-    ) -> Result<Found, FindError> {
+        wanted: FindScope,
+    ) -> Result<FindResult, FindError> {
         let finder = Arc::clone(&self.sweep.finder);
         let looking = async move { finder.find_wanted(cutoff, max, &wanted).await };
         let task = match &self.runtime {
@@ -351,30 +365,43 @@ impl Sweeper {
 
     /// No more are acted on in one run than it may; whether some were left out. The next run finds
     /// them.
-    fn within_bound(&self, judged: Vec<(Finding, Fate)>) -> (Vec<(Finding, Fate)>, bool) {
+    fn cut_to_max(
+        &self,
+        judged: Vec<(Finding, FindingDecision)>,
+    ) -> (Vec<(Finding, FindingDecision)>, bool) {
         let (before, mut acted_on) = (judged.len(), 0);
-        let is_within = |(_, fate): &(Finding, Fate)| {
+        let is_within = |(_, fate): &(Finding, FindingDecision)| {
             acted_on += usize::from(is_acted_on(*fate));
             !is_acted_on(*fate) || acted_on <= self.sweep.max_per_run
         };
-        let within: Vec<(Finding, Fate)> = judged.into_iter().filter(is_within).collect();
+        let within: Vec<(Finding, FindingDecision)> =
+            judged.into_iter().filter(is_within).collect();
         let is_bounded = within.len() < before;
         (within, is_bounded)
     }
 
-    async fn judge(&self, findings: &[Finding], recoveries: &Recoveries<'_>) -> Answer<Vec<Fate>> {
+    async fn judge(
+        &self,
+        findings: &[Finding],
+        recoveries: &SweepRecoveries<'_>,
+    ) -> StoreResult<Vec<FindingDecision>> {
         let keys: Vec<UniqueKey> = findings.iter().map(|finding| finding.key.clone()).collect();
-        let holders = self.holders(&keys).await?;
+        let holders = self.unique_holders(&keys).await?;
         let free = keys
             .iter()
             .zip(&holders)
             .filter(|(_, holder)| holder.is_none())
             .map(|(key, _)| key);
-        let dead = dead::with_letters(&self.backstop, self.sweep.queue(), &free.collect()).await?;
+        let dead = dead_letters::keys_with_dead_letters(
+            &self.backstop,
+            self.sweep.queue(),
+            &free.collect(),
+        )
+        .await?;
         let known = keys.iter().zip(holders).map(|(key, holder)| {
             (
                 key,
-                Known {
+                FindingFacts {
                     holder,
                     is_dead: dead.contains(key),
                     recovered: recoveries.count(key),
@@ -385,14 +412,17 @@ impl Sweeper {
     }
 
     /// Who holds these keys, in their order.
-    pub(super) async fn holders(&self, keys: &[UniqueKey]) -> Answer<Vec<Option<KeyHolder>>> {
+    pub(super) async fn unique_holders(
+        &self,
+        keys: &[UniqueKey],
+    ) -> StoreResult<Vec<Option<UniqueKeyHolder>>> {
         let mut holders = Vec::with_capacity(keys.len());
         for part in keys.chunks(HOLDERS_MAX) {
             let queue = self.sweep.queue().clone();
             holders.extend(
                 self.backstop
                     .store()
-                    .holders(queue, part.to_vec(), self.backstop.now())
+                    .unique_holders(queue, part.to_vec(), self.backstop.now())
                     .await?,
             );
         }
@@ -403,25 +433,27 @@ impl Sweeper {
     /// large for one run. A job that ended between the search and the question who holds its key
     /// looks lost: its row is looked for once more, now that no job was seen, and is not found
     /// again.
-    async fn confirmed(
+    async fn confirm(
         &self,
-        judged: Vec<(Finding, Fate)>,
+        judged: Vec<(Finding, FindingDecision)>,
         cutoff: Time,
         max: usize,
-    ) -> Result<(Vec<(Finding, Fate)>, bool), FindError> {
+    ) -> Result<(Vec<(Finding, FindingDecision)>, bool), FindError> {
         let acted_on = judged.iter().filter(|(_, fate)| is_acted_on(*fate));
         let wanted: BTreeSet<UniqueKey> =
             acted_on.map(|(finding, _)| finding.key.clone()).collect();
         if wanted.is_empty() {
             return Ok((judged, false));
         }
-        let again = self.search(cutoff, max, Wanted::These(wanted)).await?;
+        let again = self.search(cutoff, max, FindScope::These(wanted)).await?;
         let mut still = BTreeMap::new();
         for finding in again.findings {
             still.entry(finding.key.clone()).or_insert(finding);
         }
         let whole = judged.into_iter().filter_map(|(finding, fate)| match fate {
-            Fate::Recover | Fate::GiveUp => Some((still.remove(&finding.key)?, fate)),
+            FindingDecision::Recover | FindingDecision::GiveUp => {
+                Some((still.remove(&finding.key)?, fate))
+            }
             _ => Some((finding, fate)),
         });
         Ok((whole.collect(), again.is_cut))
@@ -429,11 +461,11 @@ impl Sweeper {
 
     async fn recover(
         &self,
-        judged: &[(Finding, Fate)],
-        recoveries: &Recoveries<'_>,
-        report: &mut Report,
-    ) -> Answer<()> {
-        let lost: Vec<&Finding> = with_fate(judged, Fate::Recover).collect();
+        judged: &[(Finding, FindingDecision)],
+        recoveries: &SweepRecoveries<'_>,
+        report: &mut SweepReport,
+    ) -> StoreResult<()> {
+        let lost: Vec<&Finding> = with_decision(judged, FindingDecision::Recover).collect();
         let jobs = lost
             .iter()
             .map(|finding| self.job(finding, self.backstop.new_id()))
@@ -442,13 +474,15 @@ impl Sweeper {
         let mut recovered = Vec::new();
         for (finding, answer) in lost.into_iter().zip(answers) {
             match answer {
-                Enqueued::Inserted | Enqueued::Same => {
+                EnqueueOutcome::Inserted | EnqueueOutcome::Same => {
                     report.enqueued.push(finding.row.clone());
                     recovered.push(finding.key.clone());
                 }
                 // Somebody gave it a job meanwhile.
-                Enqueued::Duplicate(_) => report.alive.push(finding.row.clone()),
-                Enqueued::Full | Enqueued::Conflict => report.refused.push(finding.row.clone()),
+                EnqueueOutcome::Duplicate(_) => report.alive.push(finding.row.clone()),
+                EnqueueOutcome::Full | EnqueueOutcome::Conflict => {
+                    report.refused.push(finding.row.clone())
+                }
             }
         }
         recoveries.add(&recovered).await
@@ -456,11 +490,11 @@ impl Sweeper {
 
     async fn give_up(
         &self,
-        judged: &[(Finding, Fate)],
-        recoveries: &Recoveries<'_>,
-        report: &mut Report,
-    ) -> Answer<()> {
-        let hopeless: Vec<&Finding> = with_fate(judged, Fate::GiveUp).collect();
+        judged: &[(Finding, FindingDecision)],
+        recoveries: &SweepRecoveries<'_>,
+        report: &mut SweepReport,
+    ) -> StoreResult<()> {
+        let hopeless: Vec<&Finding> = with_decision(judged, FindingDecision::GiveUp).collect();
         let mut buried = Vec::new();
         for part in hopeless.chunks(BURY_MAX) {
             let burials = part
@@ -473,7 +507,7 @@ impl Sweeper {
                 .bury(burials, self.backstop.now())
                 .await?;
             for (finding, answer) in part.iter().zip(answers) {
-                if answer == Enqueued::Full {
+                if answer == EnqueueOutcome::Full {
                     report.refused.push(finding.row.clone());
                 } else {
                     tracing::warn!(
@@ -493,12 +527,12 @@ impl Sweeper {
         let (queue, kind) = (self.sweep.queue.clone(), self.sweep.kind.clone());
         let job = NewJob::new(id, queue, kind, finding.payload.clone());
         NewJob {
-            unique: Some(Unique::live(finding.key.clone())),
+            unique: Some(UniqueConstraint::live(finding.key.clone())),
             ..job
         }
     }
 
-    fn burial(&self, finding: &Finding, recoveries: &Recoveries<'_>) -> Burial {
+    fn burial(&self, finding: &Finding, recoveries: &SweepRecoveries<'_>) -> NewDeadLetter {
         let (now, count) = (self.backstop.now(), recoveries.count(&finding.key));
         let last = recoveries.last(&finding.key).unwrap_or(now);
         // The same id for whoever gives it up at the same time: one letter.
@@ -516,35 +550,38 @@ impl Sweeper {
             error_type: Some("SweptInVain".to_owned()),
             ..ErrorReport::message(message)
         };
-        let failure = Failure::new(now, count, Cause::Failed, &self.runner, error);
-        Burial {
+        let failure = FailureRecord::new(now, count, FailureCause::Failed, &self.runner, error);
+        NewDeadLetter {
             job: self.job(finding, JobId::named(&name)),
             attempts: count,
             lost_leases: 0,
             requeues: 0,
             inserted_at: now,
             finished_at: now,
-            reason: Reason::AttemptsExhausted,
-            history: History::default().with(failure),
+            reason: EndReason::AttemptsExhausted,
+            history: FailureHistory::default().with_failure(failure),
         }
     }
 }
 
 /// Whether a run does something about it.
-const fn is_acted_on(fate: Fate) -> bool {
-    matches!(fate, Fate::Recover | Fate::GiveUp)
+const fn is_acted_on(decision: FindingDecision) -> bool {
+    matches!(decision, FindingDecision::Recover | FindingDecision::GiveUp)
 }
 
-fn with_fate(judged: &[(Finding, Fate)], wanted: Fate) -> impl Iterator<Item = &Finding> {
+fn with_decision(
+    judged: &[(Finding, FindingDecision)],
+    wanted: FindingDecision,
+) -> impl Iterator<Item = &Finding> {
     judged
         .iter()
         .filter(move |(_, fate)| *fate == wanted)
         .map(|(finding, _)| finding)
 }
 
-impl Report {
-    fn of(judged: &[(Finding, Fate)]) -> Self {
-        let rows = |fates: &[Fate]| {
+impl SweepReport {
+    fn of(judged: &[(Finding, FindingDecision)]) -> Self {
+        let rows = |fates: &[FindingDecision]| {
             let those = judged.iter().filter(|(_, fate)| fates.contains(fate));
             those.map(|(finding, _)| finding.row.clone()).collect()
         };
@@ -553,10 +590,10 @@ impl Report {
                 .iter()
                 .map(|(finding, _)| finding.row.clone())
                 .collect(),
-            alive: rows(&[Fate::Alive]),
-            dead: rows(&[Fate::Dead, Fate::GiveUp]),
-            spent: rows(&[Fate::Spent]),
-            would_enqueue: rows(&[Fate::Recover]),
+            alive: rows(&[FindingDecision::Alive]),
+            dead: rows(&[FindingDecision::Dead, FindingDecision::GiveUp]),
+            spent: rows(&[FindingDecision::Spent]),
+            would_enqueue: rows(&[FindingDecision::Recover]),
             ..Self::default()
         }
     }

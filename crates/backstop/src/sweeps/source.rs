@@ -4,10 +4,10 @@
 //! at its time limit, by the database where that can be told to. Connections are made for one
 //! search and closed after it: searches are rare.
 
-use super::collect::Collector;
-use super::{FindError, Found};
-use crate::source::Source;
-use backstop_core::sweep::{BoundQuery, Dialect};
+use super::collect::FindingCollector;
+use super::{FindError, FindResult};
+use crate::database::DatabaseSource;
+use backstop_core::sweep::{BoundQuery, SqlDialect};
 use backstop_core::{Span, Time};
 
 /// A search: what, from before when, how many rows, for how long, and what takes them in.
@@ -15,12 +15,12 @@ use backstop_core::{Span, Time};
     not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
     expect(dead_code, reason = "there is no database to look at")
 )]
-pub(super) struct Search<'a> {
+pub(super) struct SourceSearch<'a> {
     pub(super) query: &'a BoundQuery,
     pub(super) cutoff: Time,
     pub(super) max: usize,
     pub(super) limit: Span,
-    pub(super) into: Collector,
+    pub(super) into: FindingCollector,
 }
 
 /// What a query finds.
@@ -28,21 +28,24 @@ pub(super) struct Search<'a> {
     not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
     expect(unused_variables, reason = "there is no database to look at")
 )]
-pub(super) async fn search(source: &Source, search: Search<'_>) -> Result<Found, FindError> {
+pub(super) async fn search(
+    source: &DatabaseSource,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let found = match source.dialect() {
         #[cfg(feature = "sqlite")]
-        Dialect::Sqlite => super::sqlite::search(source.address(), search).await,
+        SqlDialect::Sqlite => super::sqlite::search(source.address(), search).await,
         #[cfg(feature = "postgres")]
-        Dialect::Postgres => super::postgres::search(source.address(), search).await,
+        SqlDialect::Postgres => super::postgres::search(source.address(), search).await,
         #[cfg(feature = "mysql")]
-        Dialect::Mysql => super::mysql::search(source.address(), search).await,
+        SqlDialect::Mysql => super::mysql::search(source.address(), search).await,
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
         _ => Err(FindError::Failed(
             "this program was built without the database".to_owned(),
         )),
     };
     found.map_err(|error| match error {
-        FindError::Failed(cause) => FindError::Failed(source.told(&cause)),
+        FindError::Failed(cause) => FindError::Failed(source.redacted_cause(&cause)),
         other => other,
     })
 }

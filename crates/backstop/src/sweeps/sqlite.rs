@@ -1,10 +1,10 @@
 //! A query on a SQLite file, on a thread that may wait for it.
 
-use super::collect::Collector;
-use super::source::Search;
-use super::{FindError, Found};
-use crate::address::Address;
-use backstop_core::sweep::{Row, UnknownColumn, cutoff_text};
+use super::collect::FindingCollector;
+use super::source::SourceSearch;
+use super::{FindError, FindResult};
+use crate::address::StoreAddress;
+use backstop_core::sweep::{QueryRow, UnknownColumn, cutoff_text};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, InterruptHandle, OpenFlags};
 use serde_json::Value;
@@ -16,41 +16,44 @@ use std::time::Duration;
 /// How long somebody who writes may hold the query up.
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two tries to stop a query: one that has not begun yet does not hear the first.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_WAIT: Duration = Duration::from_millis(20);
 /// Tries to stop it.
 const TRIES_MAX: usize = 500;
 
 /// Stops a query when whoever waits for it goes away.
 #[derive(Clone, Default)]
-struct Stop {
-    told: Arc<AtomicBool>,
+struct QueryStop {
+    is_stopped: Arc<AtomicBool>,
     handle: Arc<OnceLock<InterruptHandle>>,
 }
 
-impl Stop {
+impl QueryStop {
     fn now(&self) {
-        self.told.store(true, Ordering::Relaxed);
+        self.is_stopped.store(true, Ordering::Relaxed);
         if let Some(handle) = self.handle.get() {
             handle.interrupt();
         }
     }
 }
 
-struct StopAtEnd(Stop);
+struct QueryStopGuard(QueryStop);
 
-impl Drop for StopAtEnd {
+impl Drop for QueryStopGuard {
     fn drop(&mut self) {
         self.0.now();
     }
 }
 
 /// What a query finds.
-pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
+pub(super) async fn search(
+    address: &StoreAddress,
+    search: SourceSearch<'_>,
+) -> Result<FindResult, FindError> {
     let file = address
         .sqlite_file()
         .map(ToOwned::to_owned)
         .unwrap_or_default();
-    let stop = StopAtEnd(Stop::default());
+    let stop = QueryStopGuard(QueryStop::default());
     let (sql, cutoff, into) = (
         search.query.sql.clone(),
         cutoff_text(search.cutoff),
@@ -65,7 +68,7 @@ pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Foun
     }
     for _ in 0..TRIES_MAX {
         stop.0.now();
-        if tokio::time::timeout(AGAIN, &mut reading).await.is_ok() {
+        if tokio::time::timeout(RETRY_WAIT, &mut reading).await.is_ok() {
             break;
         }
     }
@@ -73,7 +76,7 @@ pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Foun
 }
 
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+enum SqliteReadError {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
     #[error("the query must be a SELECT: it would write, or gives no columns")]
@@ -84,10 +87,10 @@ enum ReadError {
     Column(#[from] UnknownColumn),
 }
 
-impl From<ReadError> for FindError {
-    fn from(error: ReadError) -> Self {
+impl From<SqliteReadError> for FindError {
+    fn from(error: SqliteReadError) -> Self {
         match error {
-            ReadError::Column(unknown) => unknown.into(),
+            SqliteReadError::Column(unknown) => unknown.into(),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -97,9 +100,9 @@ fn read(
     file: PathBuf,
     sql: &str,
     cutoff: &str,
-    mut into: Collector,
-    stop: &Stop,
-) -> Result<Found, ReadError> {
+    mut into: FindingCollector,
+    stop: &QueryStop,
+) -> Result<FindResult, SqliteReadError> {
     // Never made by looking at it, and never written to.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(file, flags)?;
@@ -108,20 +111,20 @@ fn read(
     db.execute_batch("PRAGMA query_only = ON")?;
     let mut statement = db.prepare(sql)?;
     if !statement.readonly() || statement.column_count() == 0 {
-        return Err(ReadError::NotASelect);
+        return Err(SqliteReadError::NotASelect);
     }
     if statement.parameter_count() != 1 {
-        return Err(ReadError::Parameters);
+        return Err(SqliteReadError::Parameters);
     }
     let names =
         (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
     let columns: Arc<[String]> = names.collect::<Result<_, _>>()?;
     into.check(&columns)?;
     let mut rows = statement.query([cutoff])?;
-    while !stop.told.load(Ordering::Relaxed) {
+    while !stop.is_stopped.load(Ordering::Relaxed) {
         let Some(row) = rows.next()? else { break };
         let values = (0..columns.len()).map(|column| row.get_ref(column).map(value));
-        if !into.take(&Row::new(
+        if !into.take(&QueryRow::new(
             Arc::clone(&columns),
             values.collect::<Result<_, _>>()?,
         )) {

@@ -3,9 +3,9 @@
 
 use super::Sweep;
 use crate::client::Backstop;
-use crate::shared::{read, update};
-use backstop_core::port::Answer;
-use backstop_core::sweep::{Turn, TurnTaken};
+use crate::shared_cells::{read, update};
+use backstop_core::port::StoreResult;
+use backstop_core::sweep::{SweepBusyError, SweepTurn};
 use backstop_core::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -17,26 +17,26 @@ pub(super) const KEEP_EVERY: Duration = Duration::from_secs(7);
 
 /// The turn that stands, if any.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct Standing(Option<Turn>);
+struct SweepTurnCell(Option<SweepTurn>);
 
 fn cell(sweep: &Sweep) -> String {
     sweep.cell("turn")
 }
 
 /// When the next run may begin.
-pub(super) async fn next(backstop: &Backstop, sweep: &Sweep) -> Answer<Time> {
+pub(super) async fn next(backstop: &Backstop, sweep: &Sweep) -> StoreResult<Time> {
     let cell = backstop
         .store()
         .cells(vec![cell(sweep)])
         .await?
         .pop()
         .flatten();
-    let standing = cell
+    let stored = cell
         .as_ref()
-        .and_then(read::<Standing>)
-        .and_then(|standing| standing.0);
-    Ok(Turn::next(
-        standing.as_ref(),
+        .and_then(read::<SweepTurnCell>)
+        .and_then(|stored| stored.0);
+    Ok(SweepTurn::next(
+        stored.as_ref(),
         sweep.period(),
         backstop.now(),
     ))
@@ -48,26 +48,20 @@ pub(super) async fn take(
     sweep: &Sweep,
     runner: &str,
     every: Span,
-) -> Answer<Result<Turn, TurnTaken>> {
-    let change = |standing: &mut Standing| {
-        let begun = Turn::begin(
-            standing.0.as_ref(),
-            runner,
-            every,
-            TURN_SPAN,
-            backstop.now(),
-        );
+) -> StoreResult<Result<SweepTurn, SweepBusyError>> {
+    let change = |stored: &mut SweepTurnCell| {
+        let begun = SweepTurn::begin(stored.0.as_ref(), runner, every, TURN_SPAN, backstop.now());
         if let Ok(turn) = &begun {
-            standing.0 = Some(turn.clone());
+            stored.0 = Some(turn.clone());
         }
         begun
     };
-    let (_, begun) = update(backstop, &cell(sweep), Standing(None), change).await?;
+    let (_, begun) = update(backstop, &cell(sweep), SweepTurnCell(None), change).await?;
     Ok(begun)
 }
 
 /// Keeps a turn that goes on: its runner lives.
-pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &SweepTurn) {
     let until = backstop.now().after(TURN_SPAN);
     change(backstop, sweep, turn, |own| {
         own.until = own.until.max(until);
@@ -76,20 +70,25 @@ pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
 }
 
 /// Notes that a turn has ended, unless somebody has followed its runner meanwhile.
-pub(super) async fn end(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+pub(super) async fn end(backstop: &Backstop, sweep: &Sweep, turn: &SweepTurn) {
     change(backstop, sweep, turn, |own| own.ended = true).await;
 }
 
 /// Leaves a turn to whoever comes next: its runner is told to stop.
-pub(super) async fn leave(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
+pub(super) async fn leave(backstop: &Backstop, sweep: &Sweep, turn: &SweepTurn) {
     let now = backstop.now();
     change(backstop, sweep, turn, |own| own.until = now).await;
 }
 
-async fn change(backstop: &Backstop, sweep: &Sweep, turn: &Turn, change: impl Fn(&mut Turn)) {
+async fn change(
+    backstop: &Backstop,
+    sweep: &Sweep,
+    turn: &SweepTurn,
+    change: impl Fn(&mut SweepTurn),
+) {
     let cell = cell(sweep);
-    let changed = update(backstop, &cell, Standing(None), |standing| {
-        let own = standing
+    let changed = update(backstop, &cell, SweepTurnCell(None), |stored| {
+        let own = stored
             .0
             .as_mut()
             .filter(|own| own.began == turn.began && own.runner == turn.runner);

@@ -1,28 +1,28 @@
 //! What a database says about a table: its columns, their types, its indexes.
 
 /// What a catalogue has under a name.
-pub(super) enum Found {
+pub(super) enum CatalogueLookup {
     /// The table.
-    Table(Catalogue),
+    Table(TableCatalogue),
     /// None of that name, but these.
     Others(Vec<String>),
 }
 
 /// A table as its database knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Catalogue {
+pub(super) struct TableCatalogue {
     /// Its name, quoted, with its schema where it has one: ready for a statement.
     pub(super) quoted: String,
     /// Its name alone.
     pub(super) name: String,
-    pub(super) relation: Relation,
-    pub(super) columns: Vec<Column>,
-    pub(super) indexes: Vec<Index>,
+    pub(super) relation: RelationKind,
+    pub(super) columns: Vec<TableColumn>,
+    pub(super) indexes: Vec<TableIndex>,
 }
 
 /// What rows are kept in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Relation {
+pub(super) enum RelationKind {
     Table,
     /// A table in parts. Its database keeps a column unique only together with the one that says
     /// which part.
@@ -33,20 +33,20 @@ pub(super) enum Relation {
 
 /// A column.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) name: String,
     /// Its type as people write it.
     pub(super) type_name: String,
     /// The type that a parameter is cast to, where a database asks for that.
     pub(super) cast: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
     /// Digits of a second, of a column of times.
     pub(super) digits: u8,
 }
 
 /// What a column can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     Whole,
     /// Numbers that have a part.
     Real,
@@ -60,7 +60,7 @@ pub(super) enum Kind {
 
 /// An index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Index {
+pub(super) struct TableIndex {
     pub(super) name: String,
     /// Its columns in their order; empty text for an expression.
     pub(super) columns: Vec<String>,
@@ -69,10 +69,10 @@ pub(super) struct Index {
     pub(super) is_unique: bool,
 }
 
-impl Catalogue {
+impl TableCatalogue {
     /// The column that somebody means: of this name, or else the only one with other capitals.
-    pub(super) fn column(&self, wanted: &str) -> Option<&Column> {
-        let at = meant(
+    pub(super) fn column(&self, wanted: &str) -> Option<&TableColumn> {
+        let at = match_name(
             wanted,
             self.columns.iter().map(|column| column.name.as_str()),
         )?;
@@ -81,7 +81,7 @@ impl Catalogue {
 
     /// An index over all rows that begins with these columns, in any order of the first `free` of
     /// them.
-    pub(super) fn index(&self, columns: &[&str], free: usize) -> Option<&Index> {
+    pub(super) fn index(&self, columns: &[&str], free: usize) -> Option<&TableIndex> {
         self.indexes.iter().find(|index| {
             let begins = index.columns.get(..columns.len());
             !index.is_partial
@@ -107,7 +107,7 @@ impl Catalogue {
 
 /// Which of these names somebody means: the one that is the same, or else the only one with other
 /// capitals.
-pub(super) fn meant<'a>(
+pub(super) fn match_name<'a>(
     wanted: &str,
     names: impl Iterator<Item = &'a str> + Clone,
 ) -> Option<usize> {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_name_is_the_same_or_the_only_one_with_other_capitals() {
-        let find = |wanted, names: &[&str]| meant(wanted, names.iter().copied());
+        let find = |wanted, names: &[&str]| match_name(wanted, names.iter().copied());
         assert_eq!(find("ID", &["id", "ID"]), Some(1));
         assert_eq!(find("ID", &["name", "id"]), Some(1));
         assert_eq!(find("Id", &["id", "ID"]), None, "nobody knows which");
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_index_helps_if_it_begins_with_the_columns() {
-        let index = |columns: &[&str], is_partial| Index {
+        let index = |columns: &[&str], is_partial| TableIndex {
             name: "i".to_owned(),
             columns: columns.iter().map(|name| (*name).to_owned()).collect(),
             is_partial,
@@ -144,10 +144,10 @@ mod tests {
         };
         let has = |columns: &[&str], is_partial| {
             let indexes = vec![index(columns, is_partial)];
-            let catalogue = Catalogue {
+            let catalogue = TableCatalogue {
                 quoted: String::new(),
                 name: String::new(),
-                relation: Relation::Table,
+                relation: RelationKind::Table,
                 columns: Vec::new(),
                 indexes,
             };

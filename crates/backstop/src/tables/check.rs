@@ -1,16 +1,18 @@
 //! Whether a table can be worked off, what it lacks, and which index would help.
 
-use super::adopted::{Adopted, Opened, TableError, View};
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation};
+use super::adopted_table::{AdoptedTable, OpenTable, ScanView, TableError};
+use super::catalogue::{
+    CatalogueLookup, ColumnKind, RelationKind, TableCatalogue, TableColumn, TableIndex,
+};
 use super::count;
-use super::link::{For, Link, LinkError, Statement, connect};
-use super::shape::{Roles, Shape};
+use super::link::{SqlStatement, TableLink, TableLinkError, TransactionMode, connect};
+use super::schema::{ColumnRoles, TableSchema};
 use super::sql::{change_nothing, count_expired, count_words, pick, pick_apart, quoted};
-use super::{Columns, States, StatusWords, Table, guess};
+use super::{ColumnNames, StatusValues, StatusWords, Table, column_guess};
 use backstop_core::Time;
 use backstop_core::limits::{TABLE_KEY_BYTES_MAX, TABLE_WORDS_MAX};
-use backstop_core::sweep::Dialect;
-use backstop_core::table::Survey;
+use backstop_core::sweep::SqlDialect;
+use backstop_core::table::TableSurvey;
 
 /// Characters of a name that an index gets.
 const NAME_MAX: usize = 40;
@@ -20,7 +22,7 @@ const COPY: &str = "backstop_copy";
 /// What was found.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct Checked {
+pub struct TableCheckReport {
     /// The table as the database spells it, quoted.
     pub table: String,
     /// The database.
@@ -81,7 +83,7 @@ pub struct CheckedIndex {
     pub ddl: String,
 }
 
-impl Checked {
+impl TableCheckReport {
     /// Whether the table can be worked off as it is.
     pub fn is_fine(&self) -> bool {
         let is_sound = self.columns.iter().all(|column| column.problem.is_none());
@@ -96,15 +98,15 @@ impl Checked {
     }
 }
 
-impl Adopted {
+impl AdoptedTable {
     /// Looks the table up in the catalogue of its database, and asks how its rows would be found.
     /// Changes no row.
-    pub async fn check(&self) -> Result<Checked, TableError> {
+    pub async fn check(&self) -> Result<TableCheckReport, TableError> {
         self.check_at(self.backstop.current_time().await).await
     }
 
     /// The same as if it were `at`: rows are expired or not as of then.
-    pub async fn check_at(&self, at: Time) -> Result<Checked, TableError> {
+    pub async fn check_at(&self, at: Time) -> Result<TableCheckReport, TableError> {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
         let found = link
@@ -112,13 +114,13 @@ impl Adopted {
             .await
             .map_err(|error| TableError::of(&table.source, &error))?;
         let catalogue = match found {
-            Found::Table(catalogue) => catalogue,
-            Found::Others(there) => {
+            CatalogueLookup::Table(catalogue) => catalogue,
+            CatalogueLookup::Others(there) => {
                 let place = table.source.address().to_string();
                 return Err(TableError::NoTable {
                     place,
                     table: table.relation.to_string(),
-                    there,
+                    existing: there,
                 });
             }
         };
@@ -131,7 +133,7 @@ impl Adopted {
         let opened = opened.map(|(opened, _)| opened);
         let shape = opened.as_ref().ok().map(|opened| &opened.shape);
         let columns = columns(table, &catalogue, shape);
-        let mut checked = Checked {
+        let mut checked = TableCheckReport {
             table: catalogue.quoted.clone(),
             database: link.product(),
             missing: missing(table, &catalogue),
@@ -146,13 +148,13 @@ impl Adopted {
             notes: notes(shape, survey),
             columns,
         };
-        self.look_at_words(&mut *link, &catalogue, &mut checked)
-            .await;
+        self.check_words(&mut *link, &catalogue, &mut checked).await;
         match opened {
             Ok(mut opened) => {
-                self.look_at_open_rows(&mut opened, survey, &mut checked)
+                self.check_open_rows(&mut opened, survey, &mut checked)
                     .await;
-                self.look_closer(&mut opened, at, &mut checked).await?;
+                self.check_access_and_plan(&mut opened, at, &mut checked)
+                    .await?;
             }
             Err(
                 TableError::NoColumn { .. }
@@ -167,14 +169,14 @@ impl Adopted {
 
     /// Counts the words of the status column, once and by one statement, and says what is wrong
     /// where no row could be worked off.
-    async fn look_at_words(
+    async fn check_words(
         &self,
-        link: &mut dyn Link,
-        catalogue: &Catalogue,
-        checked: &mut Checked,
+        link: &mut dyn TableLink,
+        catalogue: &TableCatalogue,
+        checked: &mut TableCheckReport,
     ) {
         let (table, dialect) = (&self.table, self.table.source.dialect());
-        let roles = Roles::of(table, catalogue);
+        let roles = ColumnRoles::of(table, catalogue);
         let Some(status) = roles.status else { return };
         let statement = count_words(
             dialect,
@@ -195,8 +197,8 @@ impl Adopted {
                 return;
             }
         };
-        checked.notes.extend(words.told(&table.states));
-        let States {
+        checked.notes.extend(words.describe(&table.states));
+        let StatusValues {
             new,
             error,
             success,
@@ -218,9 +220,14 @@ impl Adopted {
     }
 
     /// Says what is wrong where rows are open and none of them is ever tried.
-    async fn look_at_open_rows(&self, opened: &mut Opened, survey: Survey, checked: &mut Checked) {
+    async fn check_open_rows(
+        &self,
+        opened: &mut OpenTable,
+        survey: TableSurvey,
+        checked: &mut TableCheckReport,
+    ) {
         let open = checked.words.as_ref().map_or(0, |words| words.open);
-        let Survey {
+        let TableSurvey {
             undated, unkeyed, ..
         } = survey;
         if open == 0 {
@@ -254,16 +261,16 @@ impl Adopted {
         }
     }
 
-    async fn look_closer(
+    async fn check_access_and_plan(
         &self,
-        opened: &mut Opened,
+        opened: &mut OpenTable,
         at: Time,
-        checked: &mut Checked,
+        checked: &mut TableCheckReport,
     ) -> Result<(), TableError> {
         checked.indexes = indexes(&opened.shape);
         checked.may_write = opened.may_write().await;
         // As of the first pass: every branch of the query is in it.
-        let view = View::all(at);
+        let view = ScanView::all(at);
         let criteria = view.criteria(&self.table, &opened.shape);
         let Some(statement) = pick(
             &self.table,
@@ -277,7 +284,7 @@ impl Adopted {
         };
         match opened.plan(&statement).await {
             Ok(plan) => checked.plan = plan,
-            Err(error) => checked.may_read = Err(opened.told(&error).to_string()),
+            Err(error) => checked.may_read = Err(opened.table_error(&error).to_string()),
         }
         checked.plan_indexed = if checked.indexes.is_empty() {
             None
@@ -287,9 +294,10 @@ impl Adopted {
             match opened.plan_indexed(&self.table).await {
                 Ok(plan) => plan,
                 Err(error) => {
-                    checked
-                        .notes
-                        .push(unplanned(opened.shape.dialect, &opened.told(&error)));
+                    checked.notes.push(plan_failed_note(
+                        opened.shape.dialect,
+                        &opened.table_error(&error),
+                    ));
                     None
                 }
             }
@@ -298,9 +306,13 @@ impl Adopted {
     }
 }
 
-fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<CheckedColumn> {
-    let (roles, names) = (Roles::of(table, catalogue), &table.columns);
-    let Columns {
+fn columns(
+    table: &Table,
+    catalogue: &TableCatalogue,
+    shape: Option<&TableSchema>,
+) -> Vec<CheckedColumn> {
+    let (roles, names) = (ColumnRoles::of(table, catalogue), &table.columns);
+    let ColumnNames {
         id,
         status,
         inserted,
@@ -318,37 +330,38 @@ fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<C
             ("last_failure", last_failure, roles.last_failure),
         ]);
     }
-    let check = |(role, wanted, column): (&'static str, &String, Option<&Column>)| CheckedColumn {
-        role,
-        wanted: wanted.clone(),
-        found: column.map(|column| column.name.clone()),
-        type_name: column.map(|column| column.type_name.clone()),
-        dates: dates(role, shape),
-        problem: column.map_or_else(
-            || Some("it is not there".to_owned()),
-            |column| problem(role, column, catalogue),
-        ),
-    };
+    let check =
+        |(role, wanted, column): (&'static str, &String, Option<&TableColumn>)| CheckedColumn {
+            role,
+            wanted: wanted.clone(),
+            found: column.map(|column| column.name.clone()),
+            type_name: column.map(|column| column.type_name.clone()),
+            dates: dates(role, shape),
+            problem: column.map_or_else(
+                || Some("it is not there".to_owned()),
+                |column| problem(role, column, catalogue),
+            ),
+        };
     wanted.into_iter().map(check).collect()
 }
 
 /// The columns that are probably meant where none has the name that is configured.
-fn proposal(columns: &[CheckedColumn], catalogue: &Catalogue) -> Option<String> {
+fn proposal(columns: &[CheckedColumn], catalogue: &TableCatalogue) -> Option<String> {
     let mut taken: Vec<&str> = columns
         .iter()
         .filter_map(|column| column.found.as_deref())
         .collect();
     let mut proposed = Vec::new();
     for column in columns.iter().filter(|column| column.found.is_none()) {
-        if let Some(likely) = guess::likely(column.role, catalogue, &taken) {
+        if let Some(likely) = column_guess::likely_column(column.role, catalogue, &taken) {
             taken.push(&likely.name);
             proposed.push((column.role, likely.name.as_str()));
         }
     }
-    (!proposed.is_empty()).then(|| guess::entry(&proposed))
+    (!proposed.is_empty()).then(|| column_guess::entry(&proposed))
 }
 
-fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {
+fn dates(role: &str, shape: Option<&TableSchema>) -> Option<String> {
     let shape = shape?;
     match role {
         "inserted" => Some(shape.inserted.form.word()),
@@ -360,16 +373,16 @@ fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {
     }
 }
 
-fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String> {
+fn problem(role: &str, column: &TableColumn, catalogue: &TableCatalogue) -> Option<String> {
     match (role, column.kind) {
-        ("id", _) if catalogue.relation == Relation::Table && !catalogue.is_unique(&column.name) => Some(
+        ("id", _) if catalogue.relation == RelationKind::Table && !catalogue.is_unique(&column.name) => Some(
             "no primary key or unique index is on it alone: a pass stops where two rows share it".to_owned(),
         ),
         ("failures", _) if !count::is_counted(column) => Some("it is no column of numbers".to_owned()),
-        ("last_failure", Kind::Time) if keeps_the_day(column) => {
+        ("last_failure", ColumnKind::Time) if keeps_the_day(column) => {
             Some("it keeps the day only: a wait would count from its first moment".to_owned())
         }
-        ("inserted" | "last_failure", Kind::Real | Kind::Bytes | Kind::Other) => {
+        ("inserted" | "last_failure", ColumnKind::Real | ColumnKind::Bytes | ColumnKind::Other) => {
             Some("it says no time; use a timestamp, text, or a number since 1970".to_owned())
         }
         _ => None,
@@ -377,15 +390,15 @@ fn problem(role: &str, column: &Column, catalogue: &Catalogue) -> Option<String>
 }
 
 /// Whether a column of times has no time of day.
-fn keeps_the_day(column: &Column) -> bool {
-    column.kind == Kind::Time && column.type_name.eq_ignore_ascii_case("date")
+fn keeps_the_day(column: &TableColumn) -> bool {
+    column.kind == ColumnKind::Time && column.type_name.eq_ignore_ascii_case("date")
 }
 
-fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
-    use backstop_core::table::date::{Form, TextForm};
+fn notes(shape: Option<&TableSchema>, survey: TableSurvey) -> Vec<String> {
+    use backstop_core::table::date::{DateForm, TextDateForm};
     let mut notes = Vec::new();
     let Some(shape) = shape else { return notes };
-    let Survey {
+    let TableSurvey {
         undated, unkeyed, ..
     } = survey;
     if undated > 0 {
@@ -400,7 +413,7 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
     }
     if matches!(
         shape.inserted.form,
-        Form::Text(TextForm {
+        DateForm::Text(TextDateForm {
             is_uniform: false,
             ..
         })
@@ -415,7 +428,7 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
     if let Some(failed) = shape
         .failed
         .as_ref()
-        .filter(|failed| failed.failures.kind != Kind::Whole)
+        .filter(|failed| failed.failures.kind != ColumnKind::Whole)
     {
         notes.push(format!(
             "column {} is of type {}, and not of whole numbers: failures are understood, and found more slowly",
@@ -426,11 +439,11 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
 }
 
 /// Why nobody knows how rows would be found with all indexes.
-fn unplanned(dialect: Dialect, error: &TableError) -> String {
+fn plan_failed_note(dialect: SqlDialect, error: &TableError) -> String {
     let right = match dialect {
-        Dialect::Sqlite => "",
-        Dialect::Postgres => ", for which its user needs the right TEMPORARY on the database",
-        Dialect::Mysql => {
+        SqlDialect::Sqlite => "",
+        SqlDialect::Postgres => ", for which its user needs the right TEMPORARY on the database",
+        SqlDialect::Mysql => {
             ", for which its user needs the right CREATE TEMPORARY TABLES on the database"
         }
     };
@@ -440,29 +453,29 @@ fn unplanned(dialect: Dialect, error: &TableError) -> String {
 }
 
 /// What no index of its own can say of a view, or of a table in parts.
-fn relation_note(shape: &Shape) -> Option<String> {
+fn relation_note(shape: &TableSchema) -> Option<String> {
     let id = &shape.id.name;
     match shape.catalogue.relation {
-        Relation::Table => None,
-        Relation::Parts if shape.catalogue.is_unique(id) => None,
-        Relation::Parts => Some(format!(
+        RelationKind::Table => None,
+        RelationKind::Parts if shape.catalogue.is_unique(id) => None,
+        RelationKind::Parts => Some(format!(
             "nothing keeps two rows from sharing {id}: a pass stops where they do"
         )),
-        Relation::View => Some(format!(
+        RelationKind::View => Some(format!(
             "it is a view: nothing keeps two rows from sharing {id}, and a pass stops where they do; indexes that help are those of the tables behind it"
         )),
     }
 }
 
 /// Columns of times that do not say of which zone.
-fn zone_note(shape: &Shape) -> Option<String> {
+fn zone_note(shape: &TableSchema) -> Option<String> {
     let last_failure = shape
         .failed
         .as_ref()
         .map(|failed| &failed.last_failure.column);
-    let is_zoneless = |column: &&Column| {
+    let is_zoneless = |column: &&TableColumn| {
         let name = column.type_name.to_ascii_lowercase();
-        column.kind == Kind::Time
+        column.kind == ColumnKind::Time
             && (name.starts_with("datetime") || name.ends_with("without time zone"))
     };
     let columns = std::iter::once(&shape.inserted.column)
@@ -478,8 +491,8 @@ fn zone_note(shape: &Shape) -> Option<String> {
 }
 
 /// What makes the table complete. A key that is missing is for its owner to choose.
-fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
-    let (roles, dialect) = (Roles::of(table, catalogue), table.source.dialect());
+fn missing(table: &Table, catalogue: &TableCatalogue) -> Vec<String> {
+    let (roles, dialect) = (ColumnRoles::of(table, catalogue), table.source.dialect());
     let add = |name: &str, kind: &str| {
         format!(
             "ALTER TABLE {} ADD COLUMN {} {kind};",
@@ -508,7 +521,7 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
             missing.push(add(&table.columns.failures, "INTEGER NOT NULL DEFAULT 0"));
         }
         if roles.last_failure.is_none() {
-            let kind = if dialect == Dialect::Mysql {
+            let kind = if dialect == SqlDialect::Mysql {
                 format!("{date} NULL")
             } else {
                 date
@@ -520,9 +533,9 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
 }
 
 /// Text as it stands in a statement that somebody else runs.
-fn literal(dialect: Dialect, text: &str) -> String {
+fn literal(dialect: SqlDialect, text: &str) -> String {
     let doubled = text.replace('\'', "''");
-    let escaped = if dialect == Dialect::Mysql {
+    let escaped = if dialect == SqlDialect::Mysql {
         doubled.replace('\\', "\\\\")
     } else {
         doubled
@@ -530,25 +543,25 @@ fn literal(dialect: Dialect, text: &str) -> String {
     format!("'{escaped}'")
 }
 
-const fn time_type(dialect: Dialect) -> &'static str {
+const fn time_type(dialect: SqlDialect) -> &'static str {
     match dialect {
-        Dialect::Sqlite => "TEXT",
-        Dialect::Postgres => "timestamptz",
-        Dialect::Mysql => "DATETIME(6)",
+        SqlDialect::Sqlite => "TEXT",
+        SqlDialect::Postgres => "timestamptz",
+        SqlDialect::Mysql => "DATETIME(6)",
     }
 }
 
 /// An index that is wanted.
-struct Wanted<'a> {
+struct WantedIndex<'a> {
     name: &'static str,
     why: &'static str,
-    columns: Vec<&'a Column>,
+    columns: Vec<&'a TableColumn>,
     /// How many of its first columns an index must have to do as well, and how many of these in any
     /// order.
     needed: (usize, usize),
 }
 
-impl Wanted<'_> {
+impl WantedIndex<'_> {
     fn names(&self) -> Vec<&str> {
         self.columns
             .iter()
@@ -557,18 +570,18 @@ impl Wanted<'_> {
     }
 
     /// The index that does as well, if there is one.
-    fn existing<'a>(&self, shape: &'a Shape) -> Option<&'a Index> {
+    fn existing<'a>(&self, shape: &'a TableSchema) -> Option<&'a TableIndex> {
         let (first, free) = self.needed;
         shape.catalogue.index(&self.names()[..first], free)
     }
 }
 
-fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
-    if shape.catalogue.relation == Relation::View {
+fn wanted_indexes(shape: &TableSchema) -> Vec<WantedIndex<'_>> {
+    if shape.catalogue.relation == RelationKind::View {
         return Vec::new();
     }
     let (status, inserted) = (&shape.status, &shape.inserted.column);
-    let in_order = Wanted {
+    let in_order = WantedIndex {
         name: "inserted",
         why: "open rows, newest first",
         columns: vec![status, inserted],
@@ -577,8 +590,8 @@ fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
     let counted = shape
         .failed
         .as_ref()
-        .filter(|failed| failed.failures.kind == Kind::Whole);
-    let by_failures = counted.map(|failed| Wanted {
+        .filter(|failed| failed.failures.kind == ColumnKind::Whole);
+    let by_failures = counted.map(|failed| WantedIndex {
         name: "due",
         why: "rows that failed, by when they are due",
         columns: vec![
@@ -592,17 +605,17 @@ fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
     std::iter::once(in_order).chain(by_failures).collect()
 }
 
-fn indexes(shape: &Shape) -> Vec<CheckedIndex> {
-    let index = |wanted: Wanted<'_>| CheckedIndex {
+fn indexes(shape: &TableSchema) -> Vec<CheckedIndex> {
+    let index = |wanted: WantedIndex<'_>| CheckedIndex {
         columns: wanted.names().into_iter().map(ToOwned::to_owned).collect(),
         why: wanted.why,
         existing: wanted.existing(shape).map(|index| index.name.clone()),
         ddl: index_ddl(shape, &wanted, &shape.catalogue.quoted),
     };
-    wanted(shape).into_iter().map(index).collect()
+    wanted_indexes(shape).into_iter().map(index).collect()
 }
 
-fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
+fn index_ddl(shape: &TableSchema, wanted: &WantedIndex<'_>, table: &str) -> String {
     let dialect = shape.dialect;
     let base: String = shape
         .catalogue
@@ -611,10 +624,10 @@ fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
         .chars()
         .take(NAME_MAX)
         .collect();
-    let column = |column: &&Column| {
+    let column = |column: &&TableColumn| {
         // MySQL takes only the beginning of a long text.
         let is_long =
-            dialect == Dialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
+            dialect == SqlDialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
         format!(
             "{}{}",
             quoted(dialect, &column.name),
@@ -623,9 +636,9 @@ fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
     };
     let columns: Vec<String> = wanted.columns.iter().map(column).collect();
     // Beside whoever writes; PostgreSQL does that for no table in parts.
-    let is_concurrent = dialect == Dialect::Postgres
+    let is_concurrent = dialect == SqlDialect::Postgres
         && table != COPY
-        && shape.catalogue.relation == Relation::Table;
+        && shape.catalogue.relation == RelationKind::Table;
     let concurrently = if is_concurrent { "CONCURRENTLY " } else { "" };
     let name = quoted(dialect, &format!("{base}_{}", wanted.name));
     format!(
@@ -634,7 +647,7 @@ fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
     )
 }
 
-impl Opened {
+impl OpenTable {
     /// Asks for a change of no row.
     async fn may_write(&mut self) -> Result<(), String> {
         let statement = change_nothing(&self.shape);
@@ -644,18 +657,18 @@ impl Opened {
             .map_err(|error| error.to_string())
     }
 
-    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
-        self.link.begin(For::Reading).await?;
+    async fn plan(&mut self, statement: &SqlStatement) -> Result<Vec<String>, TableLinkError> {
+        self.link.begin(TransactionMode::Reading).await?;
         let plan = self.link.plan(statement).await;
         self.link.roll_back().await;
         plan
     }
 
     /// The plan on an empty copy of the table that has all indexes. The copy is gone afterwards.
-    async fn plan_indexed(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
-        self.link.begin(For::Writing).await?;
+    async fn plan_indexed(&mut self, table: &Table) -> Result<Option<Vec<String>>, TableLinkError> {
+        self.link.begin(TransactionMode::Writing).await?;
         let plan = self.plan_on_copy(table).await;
-        if self.shape.dialect == Dialect::Mysql {
+        if self.shape.dialect == SqlDialect::Mysql {
             // Elsewhere it goes with the transaction. It would go with the connection, which
             // somebody in between may keep.
             let _ = self
@@ -667,29 +680,29 @@ impl Opened {
         plan
     }
 
-    async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, LinkError> {
+    async fn plan_on_copy(&mut self, table: &Table) -> Result<Option<Vec<String>>, TableLinkError> {
         let mut copy = self.shape.clone();
         COPY.clone_into(&mut copy.catalogue.quoted);
         let original = &self.shape.catalogue.quoted;
         let make = match copy.dialect {
-            Dialect::Sqlite => {
+            SqlDialect::Sqlite => {
                 format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0")
             }
-            Dialect::Postgres => format!("CREATE TEMP TABLE {COPY} (LIKE {original})"),
-            Dialect::Mysql => format!("CREATE TEMPORARY TABLE {COPY} LIKE {original}"),
+            SqlDialect::Postgres => format!("CREATE TEMP TABLE {COPY} (LIKE {original})"),
+            SqlDialect::Mysql => format!("CREATE TEMPORARY TABLE {COPY} LIKE {original}"),
         };
         self.link.run(&make).await?;
-        for wanted in wanted(&self.shape) {
+        for wanted in wanted_indexes(&self.shape) {
             // MySQL's copy has the indexes that are there already.
-            if copy.dialect != Dialect::Mysql || wanted.existing(&self.shape).is_none() {
+            if copy.dialect != SqlDialect::Mysql || wanted.existing(&self.shape).is_none() {
                 self.link.run(&index_ddl(&copy, &wanted, COPY)).await?;
             }
         }
-        if copy.dialect == Dialect::Postgres {
+        if copy.dialect == SqlDialect::Postgres {
             // An empty table is read from its beginning, whatever indexes it has.
             self.link.run("SET LOCAL enable_seqscan = off").await?;
         }
-        let index = |columns| Index {
+        let index = |columns| TableIndex {
             name: String::new(),
             columns,
             is_partial: false,
@@ -699,9 +712,9 @@ impl Opened {
             .into_iter()
             .map(|found| index(found.columns))
             .collect();
-        let view = View::all(Time::default().after(table.rules.max_age()));
+        let view = ScanView::all(Time::default().after(table.rules.max_age()));
         let (criteria, max) = (view.criteria(table, &copy), table.max_records);
-        let statements: Vec<Statement> = if copy.dialect == Dialect::Mysql {
+        let statements: Vec<SqlStatement> = if copy.dialect == SqlDialect::Mysql {
             // A statement of MySQL's reads a temporary table once and not again.
             pick_apart(table, &copy, &criteria, &view, max)
         } else {

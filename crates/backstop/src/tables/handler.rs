@@ -1,11 +1,13 @@
 //! Handlers of rows.
 
-use crate::handler::{Fail, Handler, Run, States};
+use crate::handler::{Handler, HandlerStates, Run, RunError};
 use async_trait::async_trait;
-use backstop_core::failure::History;
-use backstop_core::terms::Terms;
-use backstop_core::verdict::Ending;
-use backstop_core::{JobId, Kind, Lease, LeaseNumber, Leased, Payload, Priority, QueueName, Time};
+use backstop_core::failure::FailureHistory;
+use backstop_core::job_options::JobOptions;
+use backstop_core::verdict::RunEnding;
+use backstop_core::{
+    JobId, Kind, Lease, LeaseNumber, LeasedRun, Payload, Priority, QueueName, Time,
+};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,23 +21,23 @@ pub trait RowHandler: Send + Sync + 'static {
     /// Handles one row: done, or why not. Any failure makes the row an error, and counts; only one
     /// that snoozes leaves the row as it was. May be dropped at any await: when it takes too long,
     /// when the row's lease is lost, or when its runner stops.
-    async fn handle(&self, row: Row) -> Result<(), Fail>;
+    async fn handle(&self, row: TableRow) -> Result<(), RunError>;
 }
 
 #[async_trait]
 impl<F, Fut> RowHandler for F
 where
-    F: Fn(Row) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Fail>> + Send,
+    F: Fn(TableRow) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), RunError>> + Send,
 {
-    async fn handle(&self, row: Row) -> Result<(), Fail> {
+    async fn handle(&self, row: TableRow) -> Result<(), RunError> {
         (self)(row).await
     }
 }
 
 /// A row as its handler gets it.
 #[derive(Clone)]
-pub struct Row {
+pub struct TableRow {
     /// The table's name here.
     pub table: Arc<str>,
     /// The row's key: a number, or text.
@@ -51,7 +53,7 @@ pub struct Row {
     pub(super) cancel: CancellationToken,
 }
 
-impl Row {
+impl TableRow {
     /// The row as a JSON object: its columns by their names, in their order. Numbers have all their
     /// digits, whether or not a double could hold them; bytes are base64; dates are text, as the
     /// database writes them, in UTC.
@@ -75,7 +77,7 @@ impl Row {
     }
 }
 
-impl fmt::Debug for Row {
+impl fmt::Debug for TableRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What the row holds is its owner's.
         let mut shown = f.debug_struct("Row");
@@ -89,9 +91,9 @@ impl fmt::Debug for Row {
 
 /// A handler of jobs that handles rows: a command or a web service. Its payload is the row as JSON;
 /// its job is the row's, its queue `tables.NAME` and its kind the table's name.
-pub struct Command(Arc<dyn Handler>);
+pub struct RowJobHandler(Arc<dyn Handler>);
 
-impl Command {
+impl RowJobHandler {
     /// On this handler.
     pub fn new(handler: impl Handler) -> Self {
         Self(Arc::new(handler))
@@ -99,37 +101,37 @@ impl Command {
 }
 
 #[async_trait]
-impl RowHandler for Command {
-    async fn handle(&self, row: Row) -> Result<(), Fail> {
+impl RowHandler for RowJobHandler {
+    async fn handle(&self, row: TableRow) -> Result<(), RunError> {
         let run = Run::new(
             Arc::new(as_job(&row)),
-            States::default(),
+            HandlerStates::default(),
             row.cancel.clone(),
         );
         match self.0.run(run).await {
-            Ending::Done => Ok(()),
-            ending => Err(Fail::ended(ending)),
+            RunEnding::Done => Ok(()),
+            ending => Err(RunError::from_ending(ending)),
         }
     }
 }
 
 /// The job that a row would be.
-fn as_job(row: &Row) -> Leased {
+fn as_job(row: &TableRow) -> LeasedRun {
     let lease = Lease {
         queue: row.queue.clone(),
         job: row.id,
         number: LeaseNumber::from_i64(row.number),
     };
-    Leased {
+    LeasedRun {
         lease,
         kind: Kind::new(&row.table).unwrap_or_default(),
-        payload: Payload::stored(row.json.to_vec()),
+        payload: Payload::from_stored(row.json.to_vec()),
         priority: Priority::default(),
         attempts_before: row.attempt.saturating_sub(1),
         lost_leases: 0,
         inserted_at: row.inserted,
         run_at: row.inserted,
-        terms: Terms::default(),
-        history: History::default(),
+        options: JobOptions::default(),
+        history: FailureHistory::default(),
     }
 }

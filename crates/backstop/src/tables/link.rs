@@ -2,16 +2,16 @@
 //! its business.
 
 use super::TableError;
-use super::catalogue::Found;
-use super::row::Cell;
-use crate::source::Source;
+use super::catalogue::CatalogueLookup;
+use super::row::SqlValue;
+use crate::database::DatabaseSource;
 use async_trait::async_trait;
 use backstop_core::limits::TABLE_STATEMENT_MAX;
-use backstop_core::sweep::Dialect;
+use backstop_core::sweep::SqlDialect;
 
 /// What takes the place of a parameter.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Param {
+pub(super) enum SqlParam {
     Whole(i128),
     Text(String),
     Bytes(Vec<u8>),
@@ -19,9 +19,9 @@ pub(super) enum Param {
 
 /// A statement with its parameters beside it: nothing of a row is ever in its text.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Statement {
+pub(super) struct SqlStatement {
     pub(super) sql: String,
-    pub(super) params: Vec<Param>,
+    pub(super) params: Vec<SqlParam>,
     /// Whether there is an index for every part of it. A database that is wrong about how many rows
     /// it leads to is to use it all the same.
     pub(super) is_indexed: bool,
@@ -29,14 +29,14 @@ pub(super) struct Statement {
 
 /// What a transaction is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum For {
+pub(super) enum TransactionMode {
     Reading,
     Writing,
 }
 
 /// What went wrong with a statement.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum LinkError {
+pub(super) enum TableLinkError {
     #[error("{0}")]
     Failed(String),
     /// Somebody else has locked what it wants, and does not let go in time.
@@ -48,30 +48,33 @@ pub(super) enum LinkError {
 
 /// A connection. Every call has a deadline.
 #[async_trait]
-pub(super) trait Link: Send {
+pub(super) trait TableLink: Send {
     /// Begins a transaction; short, and never open while a handler runs.
-    async fn begin(&mut self, purpose: For) -> Result<(), LinkError>;
+    async fn begin(&mut self, mode: TransactionMode) -> Result<(), TableLinkError>;
 
-    async fn commit(&mut self) -> Result<(), LinkError>;
+    async fn commit(&mut self) -> Result<(), TableLinkError>;
 
     /// Ends a transaction without its changes. Where this fails the connection ends, and the
     /// transaction with it.
     async fn roll_back(&mut self);
 
     /// The rows that a statement gives.
-    async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError>;
+    async fn rows(
+        &mut self,
+        statement: &SqlStatement,
+    ) -> Result<Vec<Vec<SqlValue>>, TableLinkError>;
 
     /// Runs a statement of ours that has no parameters.
-    async fn run(&mut self, sql: &str) -> Result<(), LinkError>;
+    async fn run(&mut self, sql: &str) -> Result<(), TableLinkError>;
 
     /// How many rows a statement found to change.
-    async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError>;
+    async fn change(&mut self, statement: &SqlStatement) -> Result<u64, TableLinkError>;
 
     /// How the database would go about a statement, line by line.
-    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError>;
+    async fn plan(&mut self, statement: &SqlStatement) -> Result<Vec<String>, TableLinkError>;
 
     /// What the catalogue says about a table.
-    async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError>;
+    async fn catalogue(&mut self, table: &str) -> Result<CatalogueLookup, TableLinkError>;
 
     /// Its name among people.
     fn product(&self) -> &'static str;
@@ -82,16 +85,16 @@ pub(super) trait Link: Send {
 }
 
 /// Connects to the database of a table.
-pub(super) async fn connect(source: &Source) -> Result<Box<dyn Link>, TableError> {
-    let connected: Result<Box<dyn Link>, LinkError> = match source.dialect() {
+pub(super) async fn connect(source: &DatabaseSource) -> Result<Box<dyn TableLink>, TableError> {
+    let connected: Result<Box<dyn TableLink>, TableLinkError> = match source.dialect() {
         #[cfg(feature = "sqlite")]
-        Dialect::Sqlite => super::sqlite::connect(source.address()).await,
+        SqlDialect::Sqlite => super::sqlite::connect(source.address()).await,
         #[cfg(feature = "postgres")]
-        Dialect::Postgres => super::postgres::connect(source.address()).await,
+        SqlDialect::Postgres => super::postgres::connect(source.address()).await,
         #[cfg(feature = "mysql")]
-        Dialect::Mysql => super::mysql::connect(source.address()).await,
+        SqlDialect::Mysql => super::mysql::connect(source.address()).await,
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
-        _ => Err(LinkError::Failed(
+        _ => Err(TableLinkError::Failed(
             "this program was built without the database".to_owned(),
         )),
     };

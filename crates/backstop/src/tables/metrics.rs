@@ -9,11 +9,11 @@
 //! | `backstop_table_pass_seconds` (histogram) | how long passes take |
 
 use super::Table;
-use super::adopted::TableError;
-use super::pass::Pass;
+use super::adopted_table::TableError;
+use super::pass::PassReport;
 use backstop_core::Span;
 
-pub(super) fn pass(table: &Table, outcome: &Result<Pass, TableError>, took: Span) {
+pub(super) fn pass(table: &Table, outcome: &Result<PassReport, TableError>, took: Span) {
     let word = if outcome.is_ok() { "ok" } else { "failed" };
     let name = table.name().to_owned();
     metrics::counter!("backstop_table_passes_total", "table" => name.clone(), "outcome" => word)

@@ -6,18 +6,18 @@
 //! which is noted in backstop's own store, so that no transaction is open while a handler runs.
 //!
 //! ```no_run
-//! use backstop::tables::{Row, Table};
-//! use backstop::{Backstop, Fail};
+//! use backstop::tables::{TableRow, Table};
+//! use backstop::{Backstop, RunError};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let backstop = Backstop::open("sqlite:backstop.db").await?;
 //! let invoices = Table::new("invoices", "sqlite:app.db", "BACKLOG")?
-//!     .handler(|row: Row| async move {
+//!     .handler(|row: TableRow| async move {
 //!         println!("{} for the {}. time", row.key, row.attempt);
-//!         Ok::<(), Fail>(())
+//!         Ok::<(), RunError>(())
 //!     });
-//! let pass = backstop.adopted(&invoices).run().await?;
+//! let pass = backstop.adopted_table(&invoices).run().await?;
 //! println!("{} done, {} failed", pass.succeeded, pass.failed);
 //! backstop.worker().table(invoices).start()?.until_ctrl_c().await;
 //! # Ok(())
@@ -27,52 +27,54 @@
 //! A worker runs a pass over each table it is given by itself, every [`Table::every`]; of many
 //! workers one does.
 
-mod adopted;
-mod buried;
+mod adopted_table;
 mod catalogue;
 mod check;
 mod claim;
+mod column_guess;
 mod count;
-mod crowd;
+mod dead_lettered;
 mod expired;
-mod guess;
 mod handler;
 mod link;
 mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod newest_first;
 mod pass;
+mod pass_work;
 mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod row;
-mod shape;
+mod schema;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod status;
-mod words;
-mod work;
+mod status_words;
 
-pub use crate::source::{BadSource, Source};
-pub use adopted::{Adopted, DueRow, TableError};
-pub use backstop_core::table::date::Said as Dates;
-pub use backstop_core::table::{BadRules, Failing, Full, Survey, Unburied};
-pub use check::{Checked, CheckedColumn, CheckedIndex};
-pub use handler::{Command, Row, RowHandler};
-pub use pass::{FailedRow, Pass, PassProgress};
-pub(crate) use pass::{When, Which};
-pub use plan::Looks;
-pub use status::{AgeBand, InHand, Status};
-pub use words::{StatusWord, StatusWords};
+pub use crate::database::{DatabaseSource, InvalidDatabase};
+pub use adopted_table::{AdoptedTable, DueRow, TableError};
+pub use backstop_core::table::date::DateFormat as Dates;
+pub use backstop_core::table::{
+    FailingPasses, FullStorage, InvalidTableRules, TableSurvey, UnburiedRows,
+};
+pub use check::{CheckedColumn, CheckedIndex, TableCheckReport};
+pub use handler::{RowHandler, RowJobHandler, TableRow};
+pub use pass::{FailedRow, PassProgress, PassReport};
+pub(crate) use pass::{PassClock, PassRows};
+pub use plan::PlanSummary;
+pub use status::{AgeBand, RowInHand, TableStatus};
+pub use status_words::{StatusWord, StatusWords};
 
-use crate::address::{Address, StoreKind};
+use crate::address::{StoreAddress, StoreKind};
 use backstop_core::limits::{
     TABLE_CONCURRENCY_MAX, TABLE_EVERY_MIN, TABLE_LEASE, TABLE_NAME_MAX, TABLE_RECORDS_MAX,
 };
 use backstop_core::retry::RetryPolicy;
-use backstop_core::sweep::Dialect;
-use backstop_core::table::Rules;
+use backstop_core::sweep::SqlDialect;
+use backstop_core::table::TableRules;
 use backstop_core::{QueueName, Span};
 use serde::Deserialize;
 use std::fmt;
@@ -80,13 +82,13 @@ use std::sync::Arc;
 
 /// The longest time between two looks of a worker at a table, so that what a killed runner had is
 /// taken over soon.
-pub(crate) const LOOK_MAX: Span = Span::secs(2);
+pub(crate) const LOOK_INTERVAL_MAX: Span = Span::secs(2);
 
 /// What the columns of a table are called. Names are looked up in the catalogue of the database, as
 /// they are written or else with other capitals, and quoted: whatever they say, they are names.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Columns {
+pub struct ColumnNames {
     /// The key of a row: a whole number, text, or a UUID.
     pub id: String,
     /// How it stands.
@@ -99,7 +101,7 @@ pub struct Columns {
     pub last_failure: String,
 }
 
-impl Default for Columns {
+impl Default for ColumnNames {
     fn default() -> Self {
         Self {
             id: "ID".to_owned(),
@@ -114,7 +116,7 @@ impl Default for Columns {
 /// The words of the status column. A row with any other is none of our business.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct States {
+pub struct StatusValues {
     /// Of a row that was never tried.
     pub new: String,
     /// Of a row that failed.
@@ -123,7 +125,7 @@ pub struct States {
     pub success: String,
 }
 
-impl Default for States {
+impl Default for StatusValues {
     fn default() -> Self {
         Self {
             new: "NEW".to_owned(),
@@ -149,12 +151,12 @@ pub enum OnExpired {
 #[derive(Clone)]
 pub struct Table {
     name: Arc<str>,
-    source: Source,
+    source: DatabaseSource,
     /// Its name in its database.
     relation: Arc<str>,
-    columns: Arc<Columns>,
-    states: Arc<States>,
-    rules: Arc<Rules>,
+    columns: Arc<ColumnNames>,
+    states: Arc<StatusValues>,
+    rules: Arc<TableRules>,
     max_records: usize,
     every: Span,
     concurrency: usize,
@@ -167,16 +169,16 @@ pub struct Table {
 /// A table that cannot be adopted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadTable {
+pub enum InvalidTable {
     /// Its own name is wrong.
     #[error("`{0}` is not a name for a table here; use 1 to {TABLE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Name(String),
     /// Its address is wrong.
     #[error("`url`: {0}")]
-    Source(#[from] BadSource),
+    Source(#[from] InvalidDatabase),
     /// Its strategy cannot be asked for in a query.
     #[error("`strategy`: {0}")]
-    Rules(#[from] BadRules),
+    Rules(#[from] InvalidTableRules),
     /// Two states, or two columns, are the same.
     #[error("`{0}` are not all different; write a word of its own for each")]
     Alike(&'static str),
@@ -197,21 +199,23 @@ pub enum BadTable {
 
 impl Table {
     /// The table `table` of the database at `url`, called `name` here. With the usual settings: the
-    /// columns and words of [`Columns`] and [`States`], Fibonacci minutes up to a day, rows up to
+    /// columns and words of [`ColumnNames`] and [`StatusValues`], Fibonacci minutes up to a day, rows up to
     /// 30 days old, at most 100 a pass, every minute, eight at a time.
-    pub fn new(name: &str, url: &str, table: &str) -> Result<Self, BadTable> {
+    pub fn new(name: &str, url: &str, table: &str) -> Result<Self, InvalidTable> {
         // The same letters as a queue's, so that the name can stand in a cell's, in a label and in
         // that of its dead letters' queue.
         if name.len() > TABLE_NAME_MAX || QueueName::new(name).is_err() {
-            return Err(BadTable::Name(name.chars().take(TABLE_NAME_MAX).collect()));
+            return Err(InvalidTable::Name(
+                name.chars().take(TABLE_NAME_MAX).collect(),
+            ));
         }
         Ok(Self {
             name: name.into(),
-            source: Source::new(url)?,
-            relation: named("table", table)?.into(),
+            source: DatabaseSource::new(url)?,
+            relation: check_name("table", table)?.into(),
             columns: Arc::default(),
             states: Arc::default(),
-            rules: Arc::new(Rules::new(&usual_strategy(), None)?),
+            rules: Arc::new(TableRules::new(&default_strategy(), None)?),
             max_records: 100,
             every: Span::minutes(1),
             concurrency: 8,
@@ -223,7 +227,7 @@ impl Table {
     }
 
     /// With these columns.
-    pub fn columns(mut self, columns: Columns) -> Result<Self, BadTable> {
+    pub fn columns(mut self, columns: ColumnNames) -> Result<Self, InvalidTable> {
         let names = [
             ("columns.id", &columns.id),
             ("columns.status", &columns.status),
@@ -232,20 +236,20 @@ impl Table {
             ("columns.last_failure", &columns.last_failure),
         ];
         for (what, name) in names {
-            named(what, name)?;
+            check_name(what, name)?;
         }
-        all_different("columns", &names.map(|(_, name)| name.as_str()))?;
+        check_distinct("columns", &names.map(|(_, name)| name.as_str()))?;
         self.columns = Arc::new(columns);
         Ok(self)
     }
 
     /// With these words.
-    pub fn states(mut self, states: States) -> Result<Self, BadTable> {
+    pub fn states(mut self, states: StatusValues) -> Result<Self, InvalidTable> {
         let words = [&states.new, &states.error, &states.success];
         if words.iter().any(|word| word.contains('\0')) {
-            return Err(BadTable::NoName("states"));
+            return Err(InvalidTable::NoName("states"));
         }
-        all_different("states", &words.map(String::as_str))?;
+        check_distinct("states", &words.map(String::as_str))?;
         self.states = Arc::new(states);
         Ok(self)
     }
@@ -258,22 +262,22 @@ impl Table {
         mut self,
         policy: &RetryPolicy,
         max_age: Option<Span>,
-    ) -> Result<Self, BadTable> {
-        self.rules = Arc::new(Rules::new(policy, max_age)?);
+    ) -> Result<Self, InvalidTable> {
+        self.rules = Arc::new(TableRules::new(policy, max_age)?);
         Ok(self)
     }
 
     /// One pass takes at most so many rows.
-    pub fn max_records(mut self, max: usize) -> Result<Self, BadTable> {
-        self.max_records = within("max_records", max, TABLE_RECORDS_MAX)?;
+    pub fn max_records(mut self, max: usize) -> Result<Self, InvalidTable> {
+        self.max_records = check_at_most("max_records", max, TABLE_RECORDS_MAX)?;
         Ok(self)
     }
 
     /// Workers run a pass this often, at multiples of it since 1970.
-    pub fn every(mut self, every: Span) -> Result<Self, BadTable> {
+    pub fn every(mut self, every: Span) -> Result<Self, InvalidTable> {
         if every < TABLE_EVERY_MIN || every > Span::days(365) {
             let (least, most) = (TABLE_EVERY_MIN.to_string(), Span::days(365).to_string());
-            return Err(BadTable::Range {
+            return Err(InvalidTable::Range {
                 what: "every",
                 least,
                 most,
@@ -284,14 +288,14 @@ impl Table {
     }
 
     /// One runner has at most so many handlers at work.
-    pub fn concurrency(mut self, concurrency: usize) -> Result<Self, BadTable> {
-        self.concurrency = within("concurrency", concurrency, TABLE_CONCURRENCY_MAX)?;
+    pub fn concurrency(mut self, concurrency: usize) -> Result<Self, InvalidTable> {
+        self.concurrency = check_at_most("concurrency", concurrency, TABLE_CONCURRENCY_MAX)?;
         Ok(self)
     }
 
     /// A handler that takes longer has failed. Without a limit a handler that hangs keeps its place
     /// for as long as its worker lives; other rows go on in the places that are free, and
-    /// [`Adopted::status`] tells of it.
+    /// [`AdoptedTable::status`] tells of it.
     #[must_use]
     pub fn timeout(mut self, timeout: Option<Span>) -> Self {
         self.timeout = timeout;
@@ -312,8 +316,8 @@ impl Table {
         self
     }
 
-    /// Its rows are handled by this. A closure from [`Row`] is the usual form; a command or a web
-    /// service is a [`Command`].
+    /// Its rows are handled by this. A closure from [`TableRow`] is the usual form; a command or a web
+    /// service is a [`RowJobHandler`].
     #[must_use]
     pub fn handler(mut self, handler: impl RowHandler) -> Self {
         self.handler = Some(Arc::new(handler));
@@ -331,20 +335,20 @@ impl Table {
     }
 
     /// Where it is.
-    pub const fn source(&self) -> &Source {
+    pub const fn source(&self) -> &DatabaseSource {
         &self.source
     }
 
     /// What is wrong with a store for this table, if its runners are to be on more than one
     /// machine: who has which row is noted in the store, and a runner that does not see it runs the
     /// row as well. A database in a file has its runners on one machine anyway.
-    pub fn unshared(&self, store: &Address) -> Option<String> {
+    pub fn unshared_store_warning(&self, store: &StoreAddress) -> Option<String> {
         let place = match store.kind()? {
             StoreKind::Memory => "in the memory of one process",
             StoreKind::Sqlite => "a file of this machine",
             StoreKind::Postgres | StoreKind::Redis => return None,
         };
-        (self.source.dialect() != Dialect::Sqlite).then(|| {
+        (self.source.dialect() != SqlDialect::Sqlite).then(|| {
             format!(
                 "the table is on a server, and the store is {place}: runners that do not share it run every row once each; \
                  give all runners of the table one store, as in --store postgres://…"
@@ -353,7 +357,7 @@ impl Table {
     }
 
     /// When its rows are tried.
-    pub fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &TableRules {
         &self.rules
     }
 
@@ -376,11 +380,11 @@ impl Table {
     /// with this table lives: its lease, the look of a worker at what has ended, and what the
     /// stores may add.
     pub fn recovery_bound(&self) -> Span {
-        TABLE_LEASE.plus(LOOK_MAX).plus(Span::secs(1))
+        TABLE_LEASE.plus(LOOK_INTERVAL_MAX).plus(Span::secs(1))
     }
 
     /// The queue in which its dead letters lie.
-    pub fn letters_queue(&self) -> QueueName {
+    pub fn dead_letter_queue(&self) -> QueueName {
         QueueName::new(&format!("tables.{}", self.name))
             .expect("a table's name has the letters of a queue's, and leaves room for the prefix")
     }
@@ -391,45 +395,45 @@ impl Table {
     }
 
     /// The name of a cell of rows that were copied to the dead letters.
-    fn buried_cell(&self, number: usize) -> String {
+    fn dead_lettered_cell(&self, number: usize) -> String {
         format!("tables/{}/buried/{number}", self.name)
     }
 }
 
 /// The strategy of a table that says nothing about it.
-pub(crate) fn usual_strategy() -> RetryPolicy {
+pub(crate) fn default_strategy() -> RetryPolicy {
     RetryPolicy::from_json(
         br#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#,
     )
     .expect("a policy")
 }
 
-fn named<'a>(what: &'static str, name: &'a str) -> Result<&'a str, BadTable> {
+fn check_name<'a>(what: &'static str, name: &'a str) -> Result<&'a str, InvalidTable> {
     if name.is_empty() || name.contains('\0') {
-        Err(BadTable::NoName(what))
+        Err(InvalidTable::NoName(what))
     } else {
         Ok(name)
     }
 }
 
-fn all_different(what: &'static str, names: &[&str]) -> Result<(), BadTable> {
+fn check_distinct(what: &'static str, names: &[&str]) -> Result<(), InvalidTable> {
     let is_repeated = |at: usize| {
         names[..at]
             .iter()
             .any(|name| name.eq_ignore_ascii_case(names[at]))
     };
     if (0..names.len()).any(is_repeated) {
-        Err(BadTable::Alike(what))
+        Err(InvalidTable::Alike(what))
     } else {
         Ok(())
     }
 }
 
-fn within(what: &'static str, number: usize, most: usize) -> Result<usize, BadTable> {
+fn check_at_most(what: &'static str, number: usize, most: usize) -> Result<usize, InvalidTable> {
     if (1..=most).contains(&number) {
         Ok(number)
     } else {
-        Err(BadTable::Range {
+        Err(InvalidTable::Range {
             what,
             least: "1".to_owned(),
             most: most.to_string(),
@@ -456,12 +460,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_other_machines_do_not_see_is_told_of_where_they_see_the_table() {
-        let check = |url: &str, store: &str, is_told: bool| {
+    fn a_store_that_other_machines_do_not_see_is_warned_about() {
+        let check = |url: &str, store: &str, is_warned: bool| {
             let table = Table::new("t", url, "t").expect("a table");
             assert_eq!(
-                table.unshared(&Address::new(store)).is_some(),
-                is_told,
+                table
+                    .unshared_store_warning(&StoreAddress::new(store))
+                    .is_some(),
+                is_warned,
                 "{url} {store}"
             );
         };

@@ -1,21 +1,23 @@
 //! Tables on a MySQL or MariaDB server.
 
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
-use super::link::{For, Link, LinkError, Param, Statement};
-use super::row::Cell;
+use super::catalogue::{
+    CatalogueLookup, ColumnKind, RelationKind, TableCatalogue, TableColumn, TableIndex, match_name,
+};
+use super::link::{SqlParam, SqlStatement, TableLink, TableLinkError, TransactionMode};
+use super::row::SqlValue;
 use super::sql::quoted;
-use crate::address::Address;
-use crate::source::mysql::{connect as reach, is_mariadb, is_stopped, time_limit};
+use crate::address::StoreAddress;
+use crate::database::mysql::{connect as reach, is_mariadb, is_stopped, time_limit};
 use async_trait::async_trait;
 use backstop_core::limits::TABLE_STATEMENT_MAX;
-use backstop_core::sweep::Dialect;
+use backstop_core::sweep::SqlDialect;
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Value};
 use std::time::Duration;
 
 /// What an answer may take on its way, beside the statement.
-const BESIDE: Duration = Duration::from_secs(15);
+const EXTRA_TIME: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
 /// What a server says of a lock that was waited for in vain.
@@ -23,13 +25,13 @@ const LOCKED: u16 = 1205;
 /// The first versions that leave out locked rows: MariaDB's and MySQL's.
 const SKIPS_LOCKED: [(u32, u32); 2] = [(10, 6), (8, 0)];
 
-struct Mysql {
+struct MysqlTableLink {
     conn: Conn,
     is_mariadb: bool,
     skips_locked: bool,
 }
 
-pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkError> {
+pub(super) async fn connect(address: &StoreAddress) -> Result<Box<dyn TableLink>, TableLinkError> {
     let connecting = async {
         let mut conn = reach(address).await?;
         let is_mariadb = is_mariadb(&mut conn).await?;
@@ -42,7 +44,7 @@ pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkErro
         conn.query_drop(time_limit(is_mariadb, TABLE_STATEMENT_MAX))
             .await?;
         let skips_locked = version.is_some_and(|version| skips_locked(&version, is_mariadb));
-        Ok(Mysql {
+        Ok(MysqlTableLink {
             conn,
             is_mariadb,
             skips_locked,
@@ -64,37 +66,39 @@ fn skips_locked(version: &str, is_mariadb: bool) -> bool {
 
 async fn in_time<T>(
     work: impl Future<Output = mysql_async::Result<T>> + Send,
-) -> Result<T, LinkError> {
-    match tokio::time::timeout(Duration::from(TABLE_STATEMENT_MAX) + BESIDE, work).await {
-        Ok(done) => done.map_err(|error| failed(&error)),
-        Err(_) => Err(LinkError::TooSlow),
+) -> Result<T, TableLinkError> {
+    match tokio::time::timeout(Duration::from(TABLE_STATEMENT_MAX) + EXTRA_TIME, work).await {
+        Ok(done) => done.map_err(|error| link_error(&error)),
+        Err(_) => Err(TableLinkError::TooSlow),
     }
 }
 
-fn failed(error: &mysql_async::Error) -> LinkError {
+fn link_error(error: &mysql_async::Error) -> TableLinkError {
     match error {
-        mysql_async::Error::Server(said) if is_stopped(said) => LinkError::TooSlow,
-        mysql_async::Error::Server(said) => {
-            let text = format!("{} ({})", said.message, said.code);
-            if said.code == LOCKED {
-                LinkError::Locked(text)
+        mysql_async::Error::Server(server_error) if is_stopped(server_error) => {
+            TableLinkError::TooSlow
+        }
+        mysql_async::Error::Server(server_error) => {
+            let text = format!("{} ({})", server_error.message, server_error.code);
+            if server_error.code == LOCKED {
+                TableLinkError::Locked(text)
             } else {
-                LinkError::Failed(text)
+                TableLinkError::Failed(text)
             }
         }
-        other => LinkError::Failed(other.to_string()),
+        other => TableLinkError::Failed(other.to_string()),
     }
 }
 
-fn params(params: &[Param]) -> Params {
-    let value = |param: &Param| match param {
-        Param::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+fn params(params: &[SqlParam]) -> Params {
+    let value = |param: &SqlParam| match param {
+        SqlParam::Whole(number) => match (i64::try_from(*number), u64::try_from(*number)) {
             (Ok(number), _) => Value::Int(number),
             (_, Ok(number)) => Value::UInt(number),
             _ => Value::Bytes(number.to_string().into_bytes()),
         },
-        Param::Text(text) => Value::Bytes(text.clone().into_bytes()),
-        Param::Bytes(bytes) => Value::Bytes(bytes.clone()),
+        SqlParam::Text(text) => Value::Bytes(text.clone().into_bytes()),
+        SqlParam::Bytes(bytes) => Value::Bytes(bytes.clone()),
     };
     if params.is_empty() {
         Params::Empty
@@ -103,10 +107,14 @@ fn params(params: &[Param]) -> Params {
     }
 }
 
-impl Mysql {
-    async fn ask(&mut self, sql: &str, asked: &[Param]) -> Result<Vec<Vec<Cell>>, LinkError> {
+impl MysqlTableLink {
+    async fn run_query(
+        &mut self,
+        sql: &str,
+        values: &[SqlParam],
+    ) -> Result<Vec<Vec<SqlValue>>, TableLinkError> {
         in_time(async {
-            let mut result = self.conn.exec_iter(sql, params(asked)).await?;
+            let mut result = self.conn.exec_iter(sql, params(values)).await?;
             let columns = result.columns();
             let columns = columns.as_deref().unwrap_or_default();
             let mut rows = Vec::new();
@@ -125,19 +133,19 @@ impl Mysql {
     }
 }
 
-fn cell(value: Value, column: &mysql_async::Column) -> Cell {
+fn cell(value: Value, column: &mysql_async::Column) -> SqlValue {
     match value {
-        Value::NULL => Cell::Null,
-        Value::Int(number) => Cell::Whole(number.into()),
-        Value::UInt(number) => Cell::Whole(number.into()),
+        Value::NULL => SqlValue::Null,
+        Value::Int(number) => SqlValue::Whole(number.into()),
+        Value::UInt(number) => SqlValue::Whole(number.into()),
         // The shortest digits of the single: as a double it would get digits that nobody wrote.
-        Value::Float(number) if number.is_finite() => Cell::Digits(number.to_string()),
-        Value::Float(number) => Cell::Real(number.into()),
-        Value::Double(number) => Cell::Real(number),
+        Value::Float(number) if number.is_finite() => SqlValue::Digits(number.to_string()),
+        Value::Float(number) => SqlValue::Real(number.into()),
+        Value::Double(number) => SqlValue::Real(number),
         Value::Bytes(bytes) => bytes_cell(bytes, column),
         Value::Date(year, month, day, hour, minute, second, micros) => {
             let date = format!("{year:04}-{month:02}-{day:02}");
-            Cell::Text(match column.column_type() {
+            SqlValue::Text(match column.column_type() {
                 ColumnType::MYSQL_TYPE_DATE => date,
                 _ => format!("{date} {hour:02}:{minute:02}:{second:02}{}", part(micros)),
             })
@@ -147,7 +155,7 @@ fn cell(value: Value, column: &mysql_async::Column) -> Cell {
                 if is_negative { "-" } else { "" },
                 days * 24 + u32::from(hours),
             );
-            Cell::Text(format!(
+            SqlValue::Text(format!(
                 "{sign}{hours:02}:{minutes:02}:{seconds:02}{}",
                 part(micros)
             ))
@@ -163,32 +171,32 @@ fn part(micros: u32) -> String {
     }
 }
 
-fn bytes_cell(bytes: Vec<u8>, column: &mysql_async::Column) -> Cell {
+fn bytes_cell(bytes: Vec<u8>, column: &mysql_async::Column) -> SqlValue {
     let is_number = matches!(
         column.column_type(),
         ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL
     );
     let is_json = column.column_type() == ColumnType::MYSQL_TYPE_JSON;
     match String::from_utf8(bytes) {
-        Ok(digits) if is_number => Cell::Digits(digits),
-        Ok(json) if is_json => Cell::Json(json),
-        Ok(text) if column.character_set() != BINARY => Cell::Text(text),
-        Ok(text) => Cell::Bytes(text.into_bytes()),
-        Err(error) => Cell::Bytes(error.into_bytes()),
+        Ok(digits) if is_number => SqlValue::Digits(digits),
+        Ok(json) if is_json => SqlValue::Json(json),
+        Ok(text) if column.character_set() != BINARY => SqlValue::Text(text),
+        Ok(text) => SqlValue::Bytes(text.into_bytes()),
+        Err(error) => SqlValue::Bytes(error.into_bytes()),
     }
 }
 
 #[async_trait]
-impl Link for Mysql {
-    async fn begin(&mut self, purpose: For) -> Result<(), LinkError> {
-        let begin = match purpose {
-            For::Reading => "START TRANSACTION READ ONLY",
-            For::Writing => "START TRANSACTION READ WRITE",
+impl TableLink for MysqlTableLink {
+    async fn begin(&mut self, mode: TransactionMode) -> Result<(), TableLinkError> {
+        let begin = match mode {
+            TransactionMode::Reading => "START TRANSACTION READ ONLY",
+            TransactionMode::Writing => "START TRANSACTION READ WRITE",
         };
         in_time(self.conn.query_drop(begin)).await
     }
 
-    async fn commit(&mut self) -> Result<(), LinkError> {
+    async fn commit(&mut self) -> Result<(), TableLinkError> {
         in_time(self.conn.query_drop("COMMIT")).await
     }
 
@@ -196,15 +204,18 @@ impl Link for Mysql {
         let _ = in_time(self.conn.query_drop("ROLLBACK")).await;
     }
 
-    async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
-        self.ask(&statement.sql, &statement.params).await
+    async fn rows(
+        &mut self,
+        statement: &SqlStatement,
+    ) -> Result<Vec<Vec<SqlValue>>, TableLinkError> {
+        self.run_query(&statement.sql, &statement.params).await
     }
 
-    async fn run(&mut self, sql: &str) -> Result<(), LinkError> {
+    async fn run(&mut self, sql: &str) -> Result<(), TableLinkError> {
         in_time(self.conn.query_drop(sql)).await
     }
 
-    async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
+    async fn change(&mut self, statement: &SqlStatement) -> Result<u64, TableLinkError> {
         in_time(async {
             let result = self
                 .conn
@@ -217,17 +228,17 @@ impl Link for Mysql {
         .await
     }
 
-    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
+    async fn plan(&mut self, statement: &SqlStatement) -> Result<Vec<String>, TableLinkError> {
         let rows = self
-            .ask(&format!("EXPLAIN {}", statement.sql), &statement.params)
+            .run_query(&format!("EXPLAIN {}", statement.sql), &statement.params)
             .await?;
-        let line = |row: Vec<Cell>| {
+        let line = |row: Vec<SqlValue>| {
             // Every cell has its place, so that the columns can be told apart.
             let cells = row.into_iter().map(|cell| match cell {
-                Cell::Text(text) | Cell::Digits(text) => text,
-                Cell::Whole(number) => number.to_string(),
-                Cell::Real(number) => number.to_string(),
-                Cell::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                SqlValue::Text(text) | SqlValue::Digits(text) => text,
+                SqlValue::Whole(number) => number.to_string(),
+                SqlValue::Real(number) => number.to_string(),
+                SqlValue::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 _ => "NULL".to_owned(),
             });
             cells.collect::<Vec<_>>().join(" | ")
@@ -235,7 +246,7 @@ impl Link for Mysql {
         Ok(rows.into_iter().map(line).collect())
     }
 
-    async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
+    async fn catalogue(&mut self, table: &str) -> Result<CatalogueLookup, TableLinkError> {
         const HERE: &str =
             "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
             WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
@@ -243,26 +254,26 @@ impl Link for Mysql {
             "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
             WHERE table_schema = ? ORDER BY 1 LIMIT 10000";
         let here = self.names(HERE, &[]).await?;
-        if let Some(at) = meant(table, here.iter().map(|(name, _)| name.as_str())) {
+        if let Some(at) = match_name(table, here.iter().map(|(name, _)| name.as_str())) {
             let (name, database) = here[at].clone();
-            let own = quoted(Dialect::Mysql, &name);
+            let own = quoted(SqlDialect::Mysql, &name);
             return self.look_up(own, database, name).await;
         }
         if let Some((database, name)) = table.split_once('.') {
             let there = self
-                .names(THERE, &[Param::Text(database.to_owned())])
+                .names(THERE, &[SqlParam::Text(database.to_owned())])
                 .await?;
-            if let Some(at) = meant(name, there.iter().map(|(name, _)| name.as_str())) {
+            if let Some(at) = match_name(name, there.iter().map(|(name, _)| name.as_str())) {
                 let (name, database) = there[at].clone();
                 let full = format!(
                     "{}.{}",
-                    quoted(Dialect::Mysql, &database),
-                    quoted(Dialect::Mysql, &name)
+                    quoted(SqlDialect::Mysql, &database),
+                    quoted(SqlDialect::Mysql, &name)
                 );
                 return self.look_up(full, database, name).await;
             }
         }
-        Ok(Found::Others(
+        Ok(CatalogueLookup::Others(
             here.into_iter().map(|(name, _)| name).collect(),
         ))
     }
@@ -282,20 +293,20 @@ impl Link for Mysql {
     }
 }
 
-impl Mysql {
+impl MysqlTableLink {
     /// Tables and their databases. No more is asked of all of them: MySQL opens every table for
     /// more.
     async fn names(
         &mut self,
-        asked: &str,
-        of: &[Param],
-    ) -> Result<Vec<(String, String)>, LinkError> {
-        let names = |row: Vec<Cell>| match <[Cell; 2]>::try_from(row) {
-            Ok([Cell::Text(name), Cell::Text(database)]) => Some((name, database)),
+        query: &str,
+        of: &[SqlParam],
+    ) -> Result<Vec<(String, String)>, TableLinkError> {
+        let names = |row: Vec<SqlValue>| match <[SqlValue; 2]>::try_from(row) {
+            Ok([SqlValue::Text(name), SqlValue::Text(database)]) => Some((name, database)),
             _ => None,
         };
         Ok(self
-            .ask(asked, of)
+            .run_query(query, of)
             .await?
             .into_iter()
             .filter_map(names)
@@ -307,26 +318,26 @@ impl Mysql {
         quoted: String,
         database: String,
         name: String,
-    ) -> Result<Found, LinkError> {
+    ) -> Result<CatalogueLookup, TableLinkError> {
         const KIND: &str = "SELECT CASE WHEN table_type LIKE '%VIEW' THEN 'v' WHEN create_options LIKE '%partitioned%' THEN 'p' ELSE 'r' END
             FROM information_schema.tables WHERE table_schema = ? AND table_name = ?";
-        let of_table = [Param::Text(database), Param::Text(name.clone())];
+        let of_table = [SqlParam::Text(database), SqlParam::Text(name.clone())];
         let kind = self
-            .ask(KIND, &of_table)
+            .run_query(KIND, &of_table)
             .await?
             .into_iter()
             .flatten()
             .next();
         let relation = match kind {
-            Some(Cell::Text(kind)) if kind == "v" => Relation::View,
-            Some(Cell::Text(kind)) if kind == "p" => Relation::Parts,
-            _ => Relation::Table,
+            Some(SqlValue::Text(kind)) if kind == "v" => RelationKind::View,
+            Some(SqlValue::Text(kind)) if kind == "p" => RelationKind::Parts,
+            _ => RelationKind::Table,
         };
         let (columns, indexes) = (
             self.columns(&of_table).await?,
             self.indexes(&of_table).await?,
         );
-        Ok(Found::Table(Catalogue {
+        Ok(CatalogueLookup::Table(TableCatalogue {
             quoted,
             name,
             relation,
@@ -335,16 +346,16 @@ impl Mysql {
         }))
     }
 
-    async fn columns(&mut self, of_table: &[Param]) -> Result<Vec<Column>, LinkError> {
+    async fn columns(&mut self, of_table: &[SqlParam]) -> Result<Vec<TableColumn>, TableLinkError> {
         const COLUMNS: &str = "SELECT CONCAT(column_name), CONCAT(column_type), CONCAT(data_type), CAST(COALESCE(datetime_precision, 0) AS SIGNED)
             FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
         let mut columns = Vec::new();
-        for row in self.ask(COLUMNS, of_table).await? {
+        for row in self.run_query(COLUMNS, of_table).await? {
             let [
-                Cell::Text(name),
-                Cell::Text(type_name),
-                Cell::Text(base),
-                Cell::Whole(digits),
+                SqlValue::Text(name),
+                SqlValue::Text(type_name),
+                SqlValue::Text(base),
+                SqlValue::Whole(digits),
             ] = &row[..]
             else {
                 continue;
@@ -354,22 +365,22 @@ impl Mysql {
         Ok(columns)
     }
 
-    async fn indexes(&mut self, of_table: &[Param]) -> Result<Vec<Index>, LinkError> {
+    async fn indexes(&mut self, of_table: &[SqlParam]) -> Result<Vec<TableIndex>, TableLinkError> {
         const INDEXES: &str = "SELECT CONCAT(index_name), CONCAT(COALESCE(column_name, '')), CAST(non_unique AS SIGNED)
             FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? ORDER BY index_name, seq_in_index";
-        let mut indexes: Vec<Index> = Vec::new();
-        for row in self.ask(INDEXES, of_table).await? {
+        let mut indexes: Vec<TableIndex> = Vec::new();
+        for row in self.run_query(INDEXES, of_table).await? {
             let [
-                Cell::Text(name),
-                Cell::Text(column),
-                Cell::Whole(non_unique),
+                SqlValue::Text(name),
+                SqlValue::Text(column),
+                SqlValue::Whole(non_unique),
             ] = &row[..]
             else {
                 continue;
             };
             match indexes.last_mut().filter(|index| index.name == *name) {
                 Some(index) => index.columns.push(column.clone()),
-                None => indexes.push(Index {
+                None => indexes.push(TableIndex {
                     name: name.clone(),
                     columns: vec![column.clone()],
                     is_partial: false,
@@ -381,17 +392,21 @@ impl Mysql {
     }
 }
 
-fn column_of(name: &str, type_name: &str, base: &str, digits: i128) -> Column {
+fn column_of(name: &str, type_name: &str, base: &str, digits: i128) -> TableColumn {
     let kind = match base.to_ascii_lowercase().as_str() {
-        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Whole,
-        "decimal" | "float" | "double" => Kind::Real,
-        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" => Kind::Text,
-        "datetime" | "timestamp" | "date" => Kind::Time,
-        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Kind::Bytes,
-        _ => Kind::Other,
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => ColumnKind::Whole,
+        "decimal" | "float" | "double" => ColumnKind::Real,
+        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" => {
+            ColumnKind::Text
+        }
+        "datetime" | "timestamp" | "date" => ColumnKind::Time,
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {
+            ColumnKind::Bytes
+        }
+        _ => ColumnKind::Other,
     };
     let digits = u8::try_from(digits).unwrap_or(6).min(6);
-    Column {
+    TableColumn {
         name: name.to_owned(),
         type_name: type_name.to_owned(),
         cast: String::new(),

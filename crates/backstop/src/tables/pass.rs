@@ -10,15 +10,15 @@
 //! The time of a failure is when it was known, however long its pass has taken by then: the wait
 //! after it is no shorter than it says, and ends with the first pass behind it.
 
-use super::adopted::{Adopted, Opened, TableError, View};
-use super::claim::Claims;
-use super::expired::Buried;
-use super::link::LinkError;
-use super::row::Key;
-use super::work::{Taken, Work};
+use super::adopted_table::{AdoptedTable, OpenTable, ScanView, TableError};
+use super::claim::RowClaims;
+use super::expired::BuryResult;
+use super::link::TableLinkError;
+use super::pass_work::{PassWork, TakenRow};
+use super::row::RowKey;
 use super::{OnExpired, metrics, sql};
-use backstop_core::limits::{TABLE_LEASE, TABLE_RECORDS_MAX, TABLE_TOLD_MAX};
-use backstop_core::table::{Desk, Passed, Survey};
+use backstop_core::limits::{TABLE_LEASE, TABLE_LISTED_MAX, TABLE_RECORDS_MAX};
+use backstop_core::table::{ScanPartResult, TableState, TableSurvey};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// What a pass did.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
-pub struct Pass {
+pub struct PassReport {
     /// As of when rows were looked at.
     pub at: Time,
     /// How long it took.
@@ -104,7 +104,7 @@ impl PassProgress {
     }
 }
 
-impl Pass {
+impl PassReport {
     pub(super) fn progress(&self) -> PassProgress {
         PassProgress {
             total: self.due,
@@ -114,8 +114,8 @@ impl Pass {
         }
     }
 
-    pub(super) fn note_failure(&mut self, key: &Key, error: String) {
-        if self.failures.len() < TABLE_TOLD_MAX {
+    pub(super) fn note_failure(&mut self, key: &RowKey, error: String) {
+        if self.failures.len() < TABLE_LISTED_MAX {
             self.failures.push(FailedRow {
                 key: key.json(),
                 error,
@@ -126,7 +126,7 @@ impl Pass {
 
 /// Which time counts in a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum When {
+pub(crate) enum PassClock {
     /// This one, from beginning to end.
     At(Time),
     /// That of the store's clock, as it goes on.
@@ -135,44 +135,44 @@ pub(crate) enum When {
 
 /// Which rows a pass is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Which {
+pub(crate) enum PassRows {
     /// All that are due.
     Due,
     /// Only those that another runner had, who is gone.
     Orphans,
 }
 
-impl Adopted {
+impl AdoptedTable {
     /// Runs one pass now. Where rows are in the hands of a runner that gives no sign of life, it
     /// waits for the end of their lease.
-    pub async fn run(&self) -> Result<Pass, TableError> {
-        self.run_telling(&mut |_| {}).await
+    pub async fn run(&self) -> Result<PassReport, TableError> {
+        self.run_with_progress(&mut |_| {}).await
     }
 
-    /// As [`Adopted::run`]; tells how far it is.
-    pub async fn run_telling(
+    /// As [`AdoptedTable::run`]; tells how far it is.
+    pub async fn run_with_progress(
         &self,
         progress: &mut (impl FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
-        self.run_when(When::Now, progress).await
+    ) -> Result<PassReport, TableError> {
+        self.run_when(PassClock::Now, progress).await
     }
 
-    /// As [`Adopted::run_telling`], as if it were `at`, from its beginning to its end.
+    /// As [`AdoptedTable::run_with_progress`], as if it were `at`, from its beginning to its end.
     pub async fn run_at(
         &self,
         at: Time,
         progress: &mut (impl FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
-        self.run_when(When::At(at), progress).await
+    ) -> Result<PassReport, TableError> {
+        self.run_when(PassClock::At(at), progress).await
     }
 
     async fn run_when(
         &self,
-        when: When,
+        when: PassClock,
         progress: &mut (dyn FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
+    ) -> Result<PassReport, TableError> {
         let pass = self
-            .pass(when, Which::Due, &CancellationToken::new(), progress)
+            .pass(when, PassRows::Due, &CancellationToken::new(), progress)
             .await?;
         self.wait_for_orphans(when, pass, progress).await
     }
@@ -181,10 +181,10 @@ impl Adopted {
     /// meanwhile, and keeps its rows.
     async fn wait_for_orphans(
         &self,
-        when: When,
-        pass: Pass,
+        when: PassClock,
+        pass: PassReport,
         progress: &mut (dyn FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
+    ) -> Result<PassReport, TableError> {
         let room = self
             .table
             .max_records
@@ -195,23 +195,23 @@ impl Adopted {
         let mut after = self.clone();
         after.table.max_records = room;
         let rest = after
-            .pass(when, Which::Orphans, &CancellationToken::new(), progress)
+            .pass(when, PassRows::Orphans, &CancellationToken::new(), progress)
             .await?;
         Ok(pass.with(rest))
     }
 
     /// Waits while others hold rows and give no sign of life; whether one of them left any.
     async fn has_orphans_in_time(&self) -> Result<bool, TableError> {
-        let seen = self.desk_by_now().await?.claims;
+        let seen = self.load_live_state().await?.claims;
         let deadline = Instant::now() + Duration::from(TABLE_LEASE) + LOOK;
         loop {
-            let desk = self.desk_by_now().await?;
-            let is_silent = desk.claims.iter().any(|claim| {
+            let table_state = self.load_live_state().await?;
+            let is_silent = table_state.claims.iter().any(|claim| {
                 seen.iter()
                     .any(|before| (before.number, before.until) == (claim.number, claim.until))
             });
             if !is_silent || self.stop.is_cancelled() || Instant::now() >= deadline {
-                return Ok(!desk.orphans.is_empty());
+                return Ok(!table_state.orphans.is_empty());
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -221,15 +221,15 @@ impl Adopted {
     /// it only waits for their ends.
     pub(crate) async fn pass(
         &self,
-        when: When,
-        which: Which,
+        when: PassClock,
+        which: PassRows,
         begun: &CancellationToken,
         progress: &mut (dyn FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
+    ) -> Result<PassReport, TableError> {
         let began = self.backstop.current_time().await;
         let outcome = self.perform(when, which, begun, progress).await;
         let took = self.backstop.now().since(began);
-        let outcome = outcome.map(|pass| Pass { took, ..pass });
+        let outcome = outcome.map(|pass| PassReport { took, ..pass });
         metrics::pass(&self.table, &outcome, took);
         self.note_outcome(which, outcome.as_ref().err()).await;
         outcome
@@ -237,19 +237,22 @@ impl Adopted {
 
     /// Notes where everybody can see it that passes fail, and when they do no more. A look at rows
     /// that were left proves nothing of those that are due.
-    async fn note_outcome(&self, which: Which, error: Option<&TableError>) {
+    async fn note_outcome(&self, which: PassRows, error: Option<&TableError>) {
         let noted = match error {
             // It could not be noted there either.
             Some(TableError::Store(_)) => return,
             Some(error) => {
                 let (error, clock) = (error.to_string(), self.backstop.now());
-                self.change_desk(|desk| desk.fail(&error, clock))
+                self.change_state(|table_state| table_state.fail(&error, clock))
                     .await
                     .map(drop)
             }
-            None if which == Which::Orphans => return,
+            None if which == PassRows::Orphans => return,
             None => match self.failing().await {
-                Ok(Some(_)) => self.change_desk(|desk| desk.failing = None).await.map(drop),
+                Ok(Some(_)) => self
+                    .change_state(|table_state| table_state.failing = None)
+                    .await
+                    .map(drop),
                 looked => looked.map(drop),
             },
         };
@@ -260,34 +263,34 @@ impl Adopted {
 
     async fn perform(
         &self,
-        when: When,
-        which: Which,
+        when: PassClock,
+        which: PassRows,
         begun: &CancellationToken,
         progress: &mut (dyn FnMut(PassProgress) + Send),
-    ) -> Result<Pass, TableError> {
+    ) -> Result<PassReport, TableError> {
         let Some(handler) = self.table.handler.clone() else {
             return Err(TableError::NoHandler(self.table.name().to_owned()));
         };
         let at = match when {
-            When::At(at) => at,
-            When::Now => self.backstop.now(),
+            PassClock::At(at) => at,
+            PassClock::Now => self.backstop.now(),
         };
         let (mut opened, survey) = self.open_surveyed().await?;
         self.note_survey(survey).await?;
-        let Survey {
+        let TableSurvey {
             undated, unkeyed, ..
         } = survey;
         let redated = opened.redate(self, at).await?;
-        let mut pass = Pass {
+        let mut pass = PassReport {
             at,
             redated,
             undated,
             unkeyed,
-            ..Pass::default()
+            ..PassReport::default()
         };
         let lost = CancellationToken::new();
-        let claims = Claims::new(self, lost.clone());
-        let mut work = Work::new(
+        let claims = RowClaims::new(self, lost.clone());
+        let mut work = PassWork::new(
             self,
             handler,
             when,
@@ -304,7 +307,7 @@ impl Adopted {
         };
         claims.leave().await;
         worked?;
-        if which == Which::Due {
+        if which == PassRows::Due {
             self.look_at_expired(&mut opened, at, &mut pass).await?;
         }
         Ok(pass)
@@ -312,9 +315,9 @@ impl Adopted {
 
     async fn look_at_expired(
         &self,
-        opened: &mut Opened,
+        opened: &mut OpenTable,
         at: Time,
-        pass: &mut Pass,
+        pass: &mut PassReport,
     ) -> Result<(), TableError> {
         let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
         pass.expired = opened.count(&counted).await?;
@@ -322,18 +325,19 @@ impl Adopted {
         let buried = if is_copied {
             self.bury_expired(opened, at).await?
         } else {
-            Buried::default()
+            BuryResult::default()
         };
         (pass.buried, pass.unburied) = (pass.buried + buried.new, buried.left);
         self.note_unburied(buried).await
     }
 
     /// What a survey found is known to all, and told once.
-    async fn note_survey(&self, survey: Survey) -> Result<(), TableError> {
-        let note = |desk: &mut Desk| desk.survey.replace(survey) != Some(survey);
-        let (_, is_new) = self.change_desk(note).await?;
+    async fn note_survey(&self, survey: TableSurvey) -> Result<(), TableError> {
+        let note =
+            |table_state: &mut TableState| table_state.survey.replace(survey) != Some(survey);
+        let (_, is_new) = self.change_state(note).await?;
         if is_new && survey.undated + survey.unkeyed > 0 {
-            let Survey {
+            let TableSurvey {
                 undated, unkeyed, ..
             } = survey;
             tracing::warn!(
@@ -347,32 +351,32 @@ impl Adopted {
     }
 }
 
-impl Opened {
+impl OpenTable {
     /// A failure in the future counts as one of this pass: written down, so that the wait after it
     /// ends. Where it is only a guess how the column says when, nothing is known to be in the
     /// future.
-    async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
+    async fn redate(&mut self, adopted: &AdoptedTable, at: Time) -> Result<u64, TableError> {
         let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else {
             return Ok(0);
         };
-        let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
+        let query = sql::failed_after(&adopted.table, &self.shape, &failed, at);
         let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
-        if self.rows(&asked).await?.is_empty() {
+        if self.rows(&query).await?.is_empty() {
             return Ok(0);
         }
-        match self.together(std::slice::from_ref(&redate)).await {
+        match self.change_together(std::slice::from_ref(&redate)).await {
             Ok(counts) => Ok(counts.iter().sum()),
-            Err(LinkError::Locked(cause)) => {
+            Err(TableLinkError::Locked(cause)) => {
                 // They wait as they are; no other row waits for that.
                 tracing::warn!(table = adopted.table.name(), %cause, "failures in the future were not set to now: a row is locked");
                 Ok(0)
             }
-            Err(error) => Err(self.told(&error)),
+            Err(error) => Err(self.table_error(&error)),
         }
     }
 }
 
-impl Pass {
+impl PassReport {
     /// Both as one.
     fn with(mut self, rest: Self) -> Self {
         self.took = self.took.plus(rest.took);
@@ -384,58 +388,60 @@ impl Pass {
         self.buried += rest.buried;
         self.taken = self.taken.saturating_sub(rest.due);
         self.failures.extend(rest.failures);
-        self.failures.truncate(TABLE_TOLD_MAX);
+        self.failures.truncate(TABLE_LISTED_MAX);
         self
     }
 }
 
 /// What a pass has still to ask for.
-pub(super) struct Candidates {
-    pub(super) places: VecDeque<sql::Place>,
+pub(super) struct RowCandidates {
+    pub(super) places: VecDeque<sql::RowPlace>,
     /// Whether there is nothing behind them.
     pub(super) is_last: bool,
 }
 
-impl Work<'_> {
+impl PassWork<'_> {
     /// Works off what is due, and what others left. However that ends, nothing is at work any more
     /// afterwards.
     async fn run(
         &mut self,
         at: Time,
-        which: Which,
+        which: PassRows,
         begun: &CancellationToken,
     ) -> Result<(), TableError> {
-        let mut worked = self.work_off_all(at, which).await;
+        let mut worked = self.run_all(at, which).await;
         begun.cancel();
         if worked.is_ok() {
             worked = self.settle_all().await;
         }
         if worked.is_err() {
-            self.wind_up().await;
+            self.finish().await;
         }
         worked
     }
 
-    async fn work_off_all(&mut self, at: Time, which: Which) -> Result<(), TableError> {
-        if which == Which::Orphans {
-            return self.work_off_orphans(at).await;
+    async fn run_all(&mut self, at: Time, which: PassRows) -> Result<(), TableError> {
+        if which == PassRows::Orphans {
+            return self.run_orphans(at).await;
         }
-        if !self.adopted.desk().await?.locked.is_empty() {
-            self.adopted.change_desk(Desk::call_up).await?;
+        if !self.adopted.load_state().await?.locked.is_empty() {
+            self.adopted.change_state(TableState::recall_locked).await?;
         }
-        self.work_off_orphans(at).await?;
+        self.run_orphans(at).await?;
         if self.adopted.table.rules.counts_failures() {
-            self.work_off_due(View::all(at)).await?;
+            self.run_due(ScanView::all(at)).await?;
             let is_cut = self.pass.is_cut;
             self.adopted
-                .change_desk(|desk| (desk.last_pass, desk.is_cut) = (Some(at), is_cut))
+                .change_state(|table_state| {
+                    (table_state.last_pass, table_state.is_cut) = (Some(at), is_cut)
+                })
                 .await?;
             return Ok(());
         }
         // What an earlier pass left of its round comes first; then the round of this time.
         for _ in 0..=1 {
             let (view, is_left) = self.view().await?;
-            if !self.work_off_due(view).await? || !is_left {
+            if !self.run_due(view).await? || !is_left {
                 return Ok(());
             }
         }
@@ -443,19 +449,19 @@ impl Work<'_> {
     }
 
     /// What is next to be looked at, by age, and whether somebody has begun with it already.
-    async fn view(&mut self) -> Result<(View, bool), TableError> {
+    async fn view(&mut self) -> Result<(ScanView, bool), TableError> {
         let (adopted, shape, clock) = (self.adopted, &self.opened.shape, self.clock());
-        let look = |desk: &mut Desk| {
-            let is_left = desk.round.is_some();
-            (adopted.view_of(desk, clock, clock, shape), is_left)
+        let look = |table_state: &mut TableState| {
+            let is_left = table_state.round.is_some();
+            (adopted.view_of(table_state, clock, clock, shape), is_left)
         };
-        Ok(adopted.change_desk(look).await?.1)
+        Ok(adopted.change_state(look).await?.1)
     }
 
-    async fn work_off_orphans(&mut self, at: Time) -> Result<(), TableError> {
-        let desk = self.adopted.desk_by_now().await?;
+    async fn run_orphans(&mut self, at: Time) -> Result<(), TableError> {
+        let table_state = self.adopted.load_live_state().await?;
         // Without any there is nothing to change.
-        let mut has_orphans = !desk.orphans.is_empty();
+        let mut has_orphans = !table_state.orphans.is_empty();
         while has_orphans && self.room() > 0 && !self.is_over() {
             has_orphans = self.take_orphans(at).await?;
             self.settle_some().await?;
@@ -467,27 +473,33 @@ impl Work<'_> {
     async fn take_orphans(&mut self, at: Time) -> Result<bool, TableError> {
         let keys = self.claims.adopt(self.chunk().min(self.room())).await?;
         // They were due when they were taken first; by age nobody could tell any more.
-        let view = View::all(at);
+        let view = ScanView::all(at);
         let taken = self.take(&keys, &view).await?.taken;
-        self.set_aside(&taken).await?;
+        self.note_extra_rows(&taken).await?;
         self.pass.due += taken.len();
         self.ready.extend(taken);
         Ok(!keys.is_empty())
     }
 
     /// Whether it came to the end of what is due.
-    async fn work_off_due(&mut self, mut view: View) -> Result<bool, TableError> {
+    async fn run_due(&mut self, mut view: ScanView) -> Result<bool, TableError> {
         loop {
             let mut candidates = self.find(&view).await?;
-            let is_on = self.work_off(&mut candidates, &mut view).await?;
+            let is_on = self.take_candidates(&mut candidates, &mut view).await?;
             if is_on {
                 let is_through =
                     candidates.is_last && candidates.places.is_empty() && !self.is_over();
                 if !is_through || self.adopted.table.rules.counts_failures() {
                     return Ok(is_through);
                 }
-                let leg = view.leg();
-                if self.adopted.change_desk(|desk| desk.pass(&leg)).await?.1 == Passed::Round {
+                let part = view.scan_part();
+                if self
+                    .adopted
+                    .change_state(|table_state| table_state.finish_part(&part))
+                    .await?
+                    .1
+                    == ScanPartResult::Finished
+                {
                     return Ok(true);
                 }
             }
@@ -497,22 +509,26 @@ impl Work<'_> {
     }
 
     /// By age, what is taken out of its turn is tried for all ticks until now.
-    async fn set_aside(&mut self, taken: &[Taken]) -> Result<(), TableError> {
+    async fn note_extra_rows(&mut self, taken: &[TakenRow]) -> Result<(), TableError> {
         if !taken.is_empty() && !self.adopted.table.rules.counts_failures() {
             let keys = taken.iter().map(|row| row.key().token()).collect();
-            self.claims.set_aside(keys, self.clock()).await?;
+            self.claims.note_extra_rows(keys, self.clock()).await?;
         }
         Ok(())
     }
 
     /// What is due, in nobody's hands and not tried in this pass, no more than there is room for.
-    async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
-        let (room, desk) = (self.room(), self.adopted.desk().await?);
-        let max =
-            (room + desk.held() + desk.aside.len() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
+    async fn find(&mut self, view: &ScanView) -> Result<RowCandidates, TableError> {
+        let (room, table_state) = (self.room(), self.adopted.load_state().await?);
+        let max = (room
+            + table_state.held_row_count()
+            + table_state.aside.len()
+            + self.tried_count()
+            + 1)
+        .min(4 * TABLE_RECORDS_MAX);
         let picked = self
             .opened
-            .pick(&self.adopted.table, view, max, desk.is_cut)
+            .pick(&self.adopted.table, view, max, table_state.is_cut)
             .await?;
         self.pass.unkeyed = self.pass.unkeyed.max(picked.unkeyed as u64);
         let (found, mut places) = (picked.places.len(), picked.places);
@@ -524,20 +540,20 @@ impl Work<'_> {
             let clock = self.clock();
             let aside = self
                 .opened
-                .still_aside(table, &desk, &places, (view.at, clock))
+                .still_extra(table, &table_state, &places, (view.at, clock))
                 .await?;
             places.retain(|place| !aside.contains(&place.key.token()));
         }
         let (held, mut free): (VecDeque<_>, VecDeque<_>) = places
             .into_iter()
-            .partition(|place| desk.is_held(&place.key.token()));
+            .partition(|place| table_state.is_held(&place.key.token()));
         self.pass.taken += held.len();
         let is_last = found < max && free.len() <= room;
         free.truncate(room);
         self.pass.is_cut |= !is_last;
         self.pass.due += free.len() + held.len();
-        self.tell();
-        Ok(Candidates {
+        self.report_progress();
+        Ok(RowCandidates {
             places: free,
             is_last,
         })
@@ -545,38 +561,38 @@ impl Work<'_> {
 
     /// Takes candidates and has them handled; by age the view moves on with them. `false` if
     /// another runner has moved the round on, or a newer tick has fired.
-    async fn work_off(
+    async fn take_candidates(
         &mut self,
-        candidates: &mut Candidates,
-        view: &mut View,
+        candidates: &mut RowCandidates,
+        view: &mut ScanView,
     ) -> Result<bool, TableError> {
         while !candidates.places.is_empty() && !self.is_over() {
             if self.has_ticked_since(view.at) {
-                return self.leave_off(candidates).await;
+                return self.stop_part(candidates).await;
             }
             let count = self.chunk().min(candidates.places.len());
-            let asked: Vec<sql::Place> = candidates.places.iter().take(count).cloned().collect();
-            let given = self.claims.ask(&asked, view).await?;
-            if given.is_overtaken {
-                return self.leave_off(candidates).await;
+            let chunk: Vec<sql::RowPlace> = candidates.places.iter().take(count).cloned().collect();
+            let claimed = self.claims.claim(&chunk, view).await?;
+            if claimed.is_conflicted {
+                return self.stop_part(candidates).await;
             }
-            let answered = count - given.no_room;
+            let answered = count - claimed.no_room;
             if let (Some(last), false) = (
-                asked[..answered].last(),
+                chunk[..answered].last(),
                 self.adopted.table.rules.counts_failures(),
             ) {
                 view.behind = Some(last.clone());
             }
             candidates.places.drain(..answered);
-            self.pass.taken += given.taken;
-            let read = self.take(&given.keys, view).await?;
+            self.pass.taken += claimed.taken;
+            let read = self.take(&claimed.keys, view).await?;
             self.pass.taken += read.done_by_others;
-            self.pass.overtaken += given
+            self.pass.overtaken += claimed
                 .keys
                 .len()
                 .saturating_sub(read.taken.len() + read.done_by_others);
             self.ready.extend(read.taken);
-            if given.has_orphans && self.room() > 0 {
+            if claimed.has_orphans && self.room() > 0 {
                 // At once: a pass may take longer than whoever waits for them should.
                 self.take_orphans(view.at).await?;
                 self.make_room(candidates);
@@ -592,7 +608,7 @@ impl Work<'_> {
     }
 
     /// Orphans have taken the place of the last candidates: those are for the next pass.
-    fn make_room(&mut self, candidates: &mut Candidates) {
+    fn make_room(&mut self, candidates: &mut RowCandidates) {
         let left_out = candidates.places.len().saturating_sub(self.room());
         if left_out > 0 {
             candidates.places.truncate(self.room());
@@ -603,7 +619,7 @@ impl Work<'_> {
     }
 
     /// Takes no more of these candidates: what is next is to be looked for anew.
-    async fn leave_off(&mut self, candidates: &Candidates) -> Result<bool, TableError> {
+    async fn stop_part(&mut self, candidates: &RowCandidates) -> Result<bool, TableError> {
         self.pass.due = self.pass.due.saturating_sub(candidates.places.len());
         self.begin_all().await?;
         Ok(false)

@@ -2,14 +2,14 @@
 //! them, and how many it expects to look at. The whole of one has a line for each of many waits,
 //! and says the same over and over.
 
-use super::Checked;
+use super::TableCheckReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A plan in short.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Looks {
+pub struct PlanSummary {
     /// How often each index is looked into.
     pub indexes: BTreeMap<String, usize>,
     /// How often every row is looked at.
@@ -18,27 +18,27 @@ pub struct Looks {
     pub rows: Option<u64>,
 }
 
-impl Checked {
+impl TableCheckReport {
     /// How the database finds what is due, in short.
-    pub fn looks(&self) -> Looks {
-        Looks::of(self.database, &self.plan)
+    pub fn plan_summary(&self) -> PlanSummary {
+        PlanSummary::of(self.database, &self.plan)
     }
 
     /// How it would with all indexes, in short; `None` if that could not be found out.
-    pub fn looks_indexed(&self) -> Option<Looks> {
+    pub fn plan_summary_indexed(&self) -> Option<PlanSummary> {
         self.plan_indexed
             .as_ref()
-            .map(|plan| Looks::of(self.database, plan))
+            .map(|plan| PlanSummary::of(self.database, plan))
     }
 }
 
 /// What one line of a plan says of the rows of the table.
-enum Look {
+enum PlanStep {
     Index(String),
     Scan,
 }
 
-impl Looks {
+impl PlanSummary {
     fn of(database: &str, plan: &[String]) -> Self {
         let made = made(plan);
         let read = |line: &String| match database {
@@ -49,8 +49,8 @@ impl Looks {
         let mut looks = Self::default();
         for (look, rows) in plan.iter().filter_map(read) {
             match look {
-                Look::Index(name) => *looks.indexes.entry(name).or_default() += 1,
-                Look::Scan => looks.scans += 1,
+                PlanStep::Index(name) => *looks.indexes.entry(name).or_default() += 1,
+                PlanStep::Scan => looks.scans += 1,
             }
             looks.rows = looks.rows.map_or(rows, |sum| {
                 Some(sum.saturating_add(rows.unwrap_or_default()))
@@ -72,7 +72,7 @@ fn made(plan: &[String]) -> BTreeSet<&str> {
 }
 
 /// `SEARCH t USING INDEX backlog_due (STATUS=? AND …)`, `SCAN t`. It does not say how many rows.
-fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
+fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(PlanStep, Option<u64>)> {
     let (verb, rest) = line.trim().split_once(' ')?;
     let of_table = !made.contains(rest)
         && !rest.contains("CONSTANT ROW")
@@ -82,16 +82,16 @@ fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
         .rsplit_once(" INDEX ")
         .map(|(_, name)| name.rsplit_once(" (").map_or(name, |(name, _)| name));
     match (verb, index) {
-        ("SEARCH", Some(name)) => Some((Look::Index(name.to_owned()), None)),
-        ("SEARCH", None) => Some((Look::Index("its key".to_owned()), None)),
-        ("SCAN", _) if of_table => Some((Look::Scan, None)),
+        ("SEARCH", Some(name)) => Some((PlanStep::Index(name.to_owned()), None)),
+        ("SEARCH", None) => Some((PlanStep::Index("its key".to_owned()), None)),
+        ("SCAN", _) if of_table => Some((PlanStep::Scan, None)),
         _ => None,
     }
 }
 
 /// `->  Index Scan using backlog_due on "BACKLOG" t  (cost=0.28..8.30 rows=1 width=16)`, `->  Seq
 /// Scan on "BACKLOG" t  (…)`.
-fn of_postgres(line: &str) -> Option<(Look, Option<u64>)> {
+fn of_postgres(line: &str) -> Option<(PlanStep, Option<u64>)> {
     let line = line.trim().trim_start_matches("->").trim();
     let rows = line
         .split_once(" rows=")
@@ -112,13 +112,15 @@ fn of_postgres(line: &str) -> Option<(Look, Option<u64>)> {
         .or_else(|| line.split_once("Index Scan Backward using "))
         .or_else(|| line.split_once("Bitmap Index Scan on "));
     match indexed {
-        Some((_, rest)) => Some((Look::Index(name(rest)), rows)),
-        None => line.contains("Seq Scan on ").then_some((Look::Scan, rows)),
+        Some((_, rest)) => Some((PlanStep::Index(name(rest)), rows)),
+        None => line
+            .contains("Seq Scan on ")
+            .then_some((PlanStep::Scan, rows)),
     }
 }
 
 /// The columns of EXPLAIN with bars between them: ten in MariaDB, twelve in MySQL.
-fn of_mysql(line: &str) -> Option<(Look, Option<u64>)> {
+fn of_mysql(line: &str) -> Option<(PlanStep, Option<u64>)> {
     let cells: Vec<&str> = line.split(" | ").collect();
     let (table, access, key, rows) = match cells.len() {
         10 => (cells[2], cells[3], cells[5], cells[8]),
@@ -130,14 +132,14 @@ fn of_mysql(line: &str) -> Option<(Look, Option<u64>)> {
         return None;
     }
     let look = match (access, key) {
-        ("ALL" | "index", _) => Look::Scan,
+        ("ALL" | "index", _) => PlanStep::Scan,
         (_, "NULL") => return None,
-        (_, key) => Look::Index(key.to_owned()),
+        (_, key) => PlanStep::Index(key.to_owned()),
     };
     Some((look, rows.parse().ok()))
 }
 
-impl fmt::Display for Looks {
+impl fmt::Display for PlanSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let times = |count: usize| {
             if count == 1 {
@@ -176,11 +178,11 @@ mod tests {
 
     fn check(database: &str, plan: &[&str], expected: &str) {
         let plan: Vec<String> = plan.iter().map(|line| (*line).to_owned()).collect();
-        assert_eq!(Looks::of(database, &plan).to_string(), expected);
+        assert_eq!(PlanSummary::of(database, &plan).to_string(), expected);
     }
 
     #[test]
-    fn a_plan_is_told_by_its_indexes_and_its_looks_at_all_rows() {
+    fn a_plan_is_summarized_by_its_indexes_and_its_looks_at_all_rows() {
         check(
             "SQLite",
             &[

@@ -1,6 +1,6 @@
 //! Values of a row: as a database gives them, as a key that can be noted down, and as JSON.
 
-use super::link::Param;
+use super::link::SqlParam;
 use backstop_core::limits::TABLE_KEY_BYTES_MAX;
 use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A value as a database gives it.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Cell {
+pub(super) enum SqlValue {
     Null,
     Whole(i128),
     Real(f64),
@@ -24,25 +24,25 @@ pub(super) enum Cell {
 
 /// What a row is known by.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Key {
+pub(super) enum RowKey {
     Whole(i128),
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl Key {
+impl RowKey {
     /// The key that a cell is; `None` for what can be none.
-    pub(super) fn of(cell: &Cell) -> Option<Self> {
+    pub(super) fn of(cell: &SqlValue) -> Option<Self> {
         match cell {
-            Cell::Whole(number) => Some(Self::Whole(*number)),
-            Cell::Digits(digits) => Some(
+            SqlValue::Whole(number) => Some(Self::Whole(*number)),
+            SqlValue::Digits(digits) => Some(
                 digits
                     .parse()
                     .map_or_else(|_| Self::Text(digits.clone()), Self::Whole),
             ),
-            Cell::Text(text) => Some(Self::Text(text.clone())),
-            Cell::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
-            Cell::Null | Cell::Real(_) | Cell::Json(_) | Cell::Broken(_) => None,
+            SqlValue::Text(text) => Some(Self::Text(text.clone())),
+            SqlValue::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
+            SqlValue::Null | SqlValue::Real(_) | SqlValue::Json(_) | SqlValue::Broken(_) => None,
         }
     }
 
@@ -66,11 +66,11 @@ impl Key {
         }
     }
 
-    pub(super) fn param(&self) -> Param {
+    pub(super) fn param(&self) -> SqlParam {
         match self {
-            Self::Whole(number) => Param::Whole(*number),
-            Self::Text(text) => Param::Text(text.clone()),
-            Self::Bytes(bytes) => Param::Bytes(bytes.clone()),
+            Self::Whole(number) => SqlParam::Whole(*number),
+            Self::Text(text) => SqlParam::Text(text.clone()),
+            Self::Bytes(bytes) => SqlParam::Bytes(bytes.clone()),
         }
     }
 
@@ -99,7 +99,7 @@ impl Key {
 }
 
 /// A row as a JSON object, in the order of its columns.
-pub(super) fn object<'a>(cells: impl IntoIterator<Item = (&'a str, &'a Cell)>) -> String {
+pub(super) fn object<'a>(cells: impl IntoIterator<Item = (&'a str, &'a SqlValue)>) -> String {
     let mut json = String::from("{");
     for (name, cell) in cells {
         if json.len() > 1 {
@@ -112,20 +112,20 @@ pub(super) fn object<'a>(cells: impl IntoIterator<Item = (&'a str, &'a Cell)>) -
     json
 }
 
-fn put(json: &mut String, cell: &Cell) {
+fn put(json: &mut String, cell: &SqlValue) {
     let _ = match cell {
-        Cell::Null => write!(json, "null"),
-        Cell::Whole(number) => write!(json, "{number}"),
-        Cell::Real(number) => match Number::from_f64(*number) {
+        SqlValue::Null => write!(json, "null"),
+        SqlValue::Whole(number) => write!(json, "{number}"),
+        SqlValue::Real(number) => match Number::from_f64(*number) {
             Some(finite) => write!(json, "{finite}"),
             None => write!(json, "{}", Value::from(number.to_string())),
         },
-        Cell::Digits(digits) if is_number(digits) => write!(json, "{digits}"),
-        Cell::Bytes(bytes) | Cell::Broken(bytes) => write!(json, "\"{}\"", base64(bytes)),
-        Cell::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+        SqlValue::Digits(digits) if is_number(digits) => write!(json, "{digits}"),
+        SqlValue::Bytes(bytes) | SqlValue::Broken(bytes) => write!(json, "\"{}\"", base64(bytes)),
+        SqlValue::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
             write!(json, "{text}")
         }
-        Cell::Text(text) | Cell::Digits(text) | Cell::Json(text) => {
+        SqlValue::Text(text) | SqlValue::Digits(text) | SqlValue::Json(text) => {
             write!(json, "{}", Value::from(text.as_str()))
         }
     };
@@ -180,17 +180,17 @@ mod tests {
     #[test]
     fn a_key_comes_back_as_it_was_noted_down() {
         for key in [
-            Key::Whole(-5),
-            Key::Whole(u64::MAX.into()),
-            Key::Text("5".to_owned()),
-            Key::Text(String::new()),
-            Key::Text("a\"=#x\u{1f642}".to_owned()),
-            Key::Bytes(vec![0, 255]),
+            RowKey::Whole(-5),
+            RowKey::Whole(u64::MAX.into()),
+            RowKey::Text("5".to_owned()),
+            RowKey::Text(String::new()),
+            RowKey::Text("a\"=#x\u{1f642}".to_owned()),
+            RowKey::Bytes(vec![0, 255]),
         ] {
-            assert_eq!(Key::from_token(&key.token()), Some(key));
+            assert_eq!(RowKey::from_token(&key.token()), Some(key));
         }
         for bad in ["", "5", "#x", "xz", "x1", "é"] {
-            assert_eq!(Key::from_token(bad), None, "{bad}");
+            assert_eq!(RowKey::from_token(bad), None, "{bad}");
         }
     }
 
@@ -199,17 +199,17 @@ mod tests {
         let cells = [
             (
                 "b",
-                Cell::Digits("123456789012345678901234567890.10".to_owned()),
+                SqlValue::Digits("123456789012345678901234567890.10".to_owned()),
             ),
-            ("a\"", Cell::Text("it's\n".to_owned())),
-            ("i", Cell::Whole(u64::MAX.into())),
-            ("r", Cell::Real(0.1)),
-            ("inf", Cell::Real(f64::INFINITY)),
-            ("n", Cell::Null),
-            ("x", Cell::Bytes(b"\xff\x00ab".to_vec())),
-            ("j", Cell::Json("{\"k\":[1e400]}".to_owned())),
-            ("bad", Cell::Json("{".to_owned())),
-            ("nan", Cell::Digits("NaN".to_owned())),
+            ("a\"", SqlValue::Text("it's\n".to_owned())),
+            ("i", SqlValue::Whole(u64::MAX.into())),
+            ("r", SqlValue::Real(0.1)),
+            ("inf", SqlValue::Real(f64::INFINITY)),
+            ("n", SqlValue::Null),
+            ("x", SqlValue::Bytes(b"\xff\x00ab".to_vec())),
+            ("j", SqlValue::Json("{\"k\":[1e400]}".to_owned())),
+            ("bad", SqlValue::Json("{".to_owned())),
+            ("nan", SqlValue::Digits("NaN".to_owned())),
         ];
         let json = object(cells.iter().map(|(name, cell)| (*name, cell)));
         assert_eq!(

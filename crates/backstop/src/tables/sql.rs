@@ -10,7 +10,7 @@
 //! | by failures, with it | all numbers of failures whose wait is over; and new rows as above | status, failures, last failure |
 //!
 //! Where many are due at once, the newest errors are looked at first, in the order of the first
-//! index: see [`super::crowd`].
+//! index: see [`super::newest_first`].
 //!
 //! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every
 //! open row, 10,000,000 of them in seconds. Names come from the catalogue and are quoted;
@@ -23,28 +23,30 @@ mod rows;
 mod survey;
 
 pub(super) use expired::{count_expired, failed_too_often_beyond, list_expired};
-pub(super) use pick::{Place, failed_after, next_due, pick, pick_apart, pick_beyond, pick_newest};
+pub(super) use pick::{
+    RowPlace, failed_after, next_due, pick, pick_apart, pick_beyond, pick_newest,
+};
 pub(super) use survey::survey;
 
-use super::catalogue::{Column, Kind};
-use super::link::{Param, Statement};
-use super::row::Key;
-use super::shape::{DateColumn, FailureColumns, Roles, Shape};
-use super::{States, Table};
+use super::catalogue::{ColumnKind, TableColumn};
+use super::link::{SqlParam, SqlStatement};
+use super::row::RowKey;
+use super::schema::{ColumnRoles, DateColumn, FailureColumns, TableSchema};
+use super::{StatusValues, Table};
 use backstop_core::Time;
-use backstop_core::sweep::Dialect;
-use backstop_core::table::date::Written;
+use backstop_core::sweep::SqlDialect;
+use backstop_core::table::date::DateValue;
 use std::fmt::Write;
 
 /// A statement that is being written.
-pub(super) struct Sql {
-    dialect: Dialect,
+pub(super) struct SqlBuilder {
+    dialect: SqlDialect,
     text: String,
-    params: Vec<Param>,
+    params: Vec<SqlParam>,
 }
 
-impl Sql {
-    pub(super) fn new(dialect: Dialect) -> Self {
+impl SqlBuilder {
+    pub(super) fn new(dialect: SqlDialect) -> Self {
         Self {
             dialect,
             text: String::new(),
@@ -53,7 +55,7 @@ impl Sql {
     }
 
     /// Words of ours. Never anything from elsewhere.
-    pub(super) fn say(&mut self, words: &str) -> &mut Self {
+    pub(super) fn push(&mut self, words: &str) -> &mut Self {
         self.text.push_str(words);
         self
     }
@@ -64,31 +66,31 @@ impl Sql {
     }
 
     /// The name of a column.
-    pub(super) fn name(&mut self, column: &Column) -> &mut Self {
+    pub(super) fn name(&mut self, column: &TableColumn) -> &mut Self {
         self.text.push_str(&quoted(self.dialect, &column.name));
         self
     }
 
     /// A parameter that is compared with a column, or written to it.
-    pub(super) fn value(&mut self, param: Param, column: &Column) -> &mut Self {
+    pub(super) fn value(&mut self, param: SqlParam, column: &TableColumn) -> &mut Self {
         self.cast(param, &column.cast)
     }
 
     /// A parameter of a type: PostgreSQL has to be told which.
-    pub(super) fn cast(&mut self, param: Param, cast: &str) -> &mut Self {
+    pub(super) fn cast(&mut self, param: SqlParam, cast: &str) -> &mut Self {
         self.params.push(param);
         let number = self.params.len();
         let _ = match self.dialect {
-            Dialect::Sqlite => write!(self.text, "?{number}"),
-            Dialect::Mysql => write!(self.text, "?"),
-            Dialect::Postgres if cast == "text" => write!(self.text, "${number}::text"),
-            Dialect::Postgres => write!(self.text, "${number}::text::{cast}"),
+            SqlDialect::Sqlite => write!(self.text, "?{number}"),
+            SqlDialect::Mysql => write!(self.text, "?"),
+            SqlDialect::Postgres if cast == "text" => write!(self.text, "${number}::text"),
+            SqlDialect::Postgres => write!(self.text, "${number}::text::{cast}"),
         };
         self
     }
 
-    pub(super) fn done(self) -> Statement {
-        Statement {
+    pub(super) fn build(self) -> SqlStatement {
+        SqlStatement {
             sql: self.text,
             params: self.params,
             is_indexed: false,
@@ -96,28 +98,28 @@ impl Sql {
     }
 
     /// The same, where indexes lead to all that it asks for.
-    pub(super) fn done_indexed(self, is_indexed: bool) -> Statement {
-        Statement {
+    pub(super) fn build_indexed(self, is_indexed: bool) -> SqlStatement {
+        SqlStatement {
             is_indexed,
-            ..self.done()
+            ..self.build()
         }
     }
 
     /// A key as it can be read back.
-    fn key(&mut self, column: &Column) -> &mut Self {
+    fn key(&mut self, column: &TableColumn) -> &mut Self {
         self.name(column);
         match (self.dialect, column.kind) {
-            (Dialect::Postgres, Kind::Whole) => self.say("::bigint"),
-            (Dialect::Postgres, _) => self.say("::text"),
+            (SqlDialect::Postgres, ColumnKind::Whole) => self.push("::bigint"),
+            (SqlDialect::Postgres, _) => self.push("::text"),
             _ => self,
         }
     }
 
     /// A column as the database writes it, to come back to it.
-    fn raw(&mut self, column: &Column) -> &mut Self {
+    fn raw(&mut self, column: &TableColumn) -> &mut Self {
         self.name(column);
-        if self.dialect == Dialect::Postgres {
-            self.say("::text")
+        if self.dialect == SqlDialect::Postgres {
+            self.push("::text")
         } else {
             self
         }
@@ -126,47 +128,47 @@ impl Sql {
     /// What tells the place of a row in the order of its table: key and insertion to be read, then
     /// both to be ordered by. These are names that no column has: of two that are alike, an order
     /// would be by ours.
-    fn place_columns(&mut self, shape: &Shape) -> &mut Self {
+    fn place_columns(&mut self, shape: &TableSchema) -> &mut Self {
         self.key(&shape.id)
-            .say(" AS backstop_k, ")
+            .push(" AS backstop_k, ")
             .read_ordinal(&shape.inserted)
-            .say(" AS backstop_i, ");
+            .push(" AS backstop_i, ");
         self.ordinal(&shape.inserted)
-            .say(" AS backstop_o, ")
+            .push(" AS backstop_o, ")
             .name(&shape.id)
-            .say(" AS backstop_d")
+            .push(" AS backstop_d")
     }
 
     /// The row has one of these keys.
-    fn has_key(&mut self, column: &Column, keys: &[Key]) -> &mut Self {
-        self.name(column).say(" IN (");
+    fn has_key(&mut self, column: &TableColumn, keys: &[RowKey]) -> &mut Self {
+        self.name(column).push(" IN (");
         for (at, key) in keys.iter().enumerate() {
-            self.say(if at == 0 { "" } else { ", " })
+            self.push(if at == 0 { "" } else { ", " })
                 .value(key.param(), column);
         }
-        self.say(")")
+        self.push(")")
     }
 }
 
 /// A name between quotes, with those inside it doubled.
-pub(super) fn quoted(dialect: Dialect, name: &str) -> String {
+pub(super) fn quoted(dialect: SqlDialect, name: &str) -> String {
     match dialect {
-        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
-        Dialect::Sqlite | Dialect::Postgres => format!("\"{}\"", name.replace('"', "\"\"")),
+        SqlDialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        SqlDialect::Sqlite | SqlDialect::Postgres => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }
 
 /// The word of an open state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Open {
+pub(super) enum OpenState {
     New,
     Error,
 }
 
-impl Open {
+impl OpenState {
     pub(super) const ALL: [Self; 2] = [Self::New, Self::Error];
 
-    fn word(self, states: &States) -> &str {
+    fn word(self, states: &StatusValues) -> &str {
         match self {
             Self::New => &states.new,
             Self::Error => &states.error,
@@ -174,68 +176,70 @@ impl Open {
     }
 }
 
-fn status_is(sql: &mut Sql, shape: &Shape, word: &str) {
+fn status_is(sql: &mut SqlBuilder, shape: &TableSchema, word: &str) {
     sql.name(&shape.status)
-        .say(" = ")
-        .value(Param::Text(word.to_owned()), &shape.status);
+        .push(" = ")
+        .value(SqlParam::Text(word.to_owned()), &shape.status);
 }
 
-fn is_open(sql: &mut Sql, shape: &Shape, states: &States) {
-    sql.name(&shape.status).say(" IN (");
-    sql.value(Param::Text(states.new.clone()), &shape.status)
-        .say(", ");
-    sql.value(Param::Text(states.error.clone()), &shape.status)
-        .say(")");
+fn is_open(sql: &mut SqlBuilder, shape: &TableSchema, states: &StatusValues) {
+    sql.name(&shape.status).push(" IN (");
+    sql.value(SqlParam::Text(states.new.clone()), &shape.status)
+        .push(", ");
+    sql.value(SqlParam::Text(states.error.clone()), &shape.status)
+        .push(")");
 }
 
 /// The dates of the latest rows, to see how they are written.
 pub(super) fn sample(
-    dialect: Dialect,
+    dialect: SqlDialect,
     table: &str,
-    id: &Column,
-    date: &Column,
+    id: &TableColumn,
+    date: &TableColumn,
     max: usize,
-) -> Statement {
-    let mut sql = Sql::new(dialect);
-    sql.say("SELECT ").key(date).say(" FROM ").say(table);
-    sql.say(" ORDER BY ")
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(dialect);
+    sql.push("SELECT ").key(date).push(" FROM ").push(table);
+    sql.push(" ORDER BY ")
         .name(id)
-        .say(" DESC LIMIT ")
+        .push(" DESC LIMIT ")
         .number(max);
-    sql.done()
+    sql.build()
 }
 
 /// Dates of failures, of the latest rows that failed: the latest of all may have none. Looks
 /// through no more than a few rows, so that a table whose errors have no dates yet is not read to
 /// its end.
 pub(super) fn sample_failures(
-    dialect: Dialect,
+    dialect: SqlDialect,
     table: &str,
-    roles: &Roles<'_>,
+    roles: &ColumnRoles<'_>,
     error: &str,
     max: usize,
-) -> Option<Statement> {
+) -> Option<SqlStatement> {
     let (status, inserted) = (roles.status?, roles.inserted?);
     // A type of the database's own says it by itself.
-    let last = roles.last_failure.filter(|last| last.kind != Kind::Time)?;
-    let mut sql = Sql::new(dialect);
-    sql.say("SELECT ")
+    let last = roles
+        .last_failure
+        .filter(|last| last.kind != ColumnKind::Time)?;
+    let mut sql = SqlBuilder::new(dialect);
+    sql.push("SELECT ")
         .key(last)
-        .say(" FROM (SELECT ")
+        .push(" FROM (SELECT ")
         .name(last)
-        .say(" FROM ")
-        .say(table)
-        .say(" WHERE ");
+        .push(" FROM ")
+        .push(table)
+        .push(" WHERE ");
     sql.name(status)
-        .say(" = ")
-        .value(Param::Text(error.to_owned()), status);
-    sql.say(" ORDER BY ")
+        .push(" = ")
+        .value(SqlParam::Text(error.to_owned()), status);
+    sql.push(" ORDER BY ")
         .name(inserted)
-        .say(" DESC LIMIT ")
+        .push(" DESC LIMIT ")
         .number(SAMPLED_FROM)
-        .say(") AS s WHERE ");
-    sql.name(last).say(" IS NOT NULL LIMIT ").number(max);
-    Some(sql.done())
+        .push(") AS s WHERE ");
+    sql.name(last).push(" IS NOT NULL LIMIT ").number(max);
+    Some(sql.build())
 }
 
 /// Rows that are looked through for dates of failures.
@@ -243,70 +247,77 @@ const SAMPLED_FROM: usize = 1_000;
 
 /// What a row needs to be judged, handled and written back: key, status (n, e, s), failures, last
 /// failure, inserted, and the whole of it.
-pub(super) fn take(table: &Table, shape: &Shape, keys: &[Key], locking: &str) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
+pub(super) fn select_by_keys(
+    table: &Table,
+    shape: &TableSchema,
+    keys: &[RowKey],
+    locking: &str,
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
     select_rows(&mut sql, table, shape);
-    sql.say(" WHERE ").has_key(&shape.id, keys).say(locking);
-    sql.done()
+    sql.push(" WHERE ").has_key(&shape.id, keys).push(locking);
+    sql.build()
 }
 
-fn select_rows(sql: &mut Sql, table: &Table, shape: &Shape) {
-    sql.say("SELECT ").key(&shape.id).say(", CASE WHEN ");
+fn select_rows(sql: &mut SqlBuilder, table: &Table, shape: &TableSchema) {
+    sql.push("SELECT ").key(&shape.id).push(", CASE WHEN ");
     status_is(sql, shape, &table.states.new);
-    sql.say(" THEN 'n' WHEN ");
+    sql.push(" THEN 'n' WHEN ");
     status_is(sql, shape, &table.states.error);
-    sql.say(" THEN 'e' WHEN ");
+    sql.push(" THEN 'e' WHEN ");
     status_is(sql, shape, &table.states.success);
-    sql.say(" THEN 's' END, ");
+    sql.push(" THEN 's' END, ");
     match &shape.failed {
         Some(failed) => {
             sql.key(&failed.failures)
-                .say(", ")
+                .push(", ")
                 .read_date(&failed.last_failure);
         }
         None => {
-            sql.say("NULL, NULL");
+            sql.push("NULL, NULL");
         }
     }
-    sql.say(", ").read_date(&shape.inserted).say(", ");
+    sql.push(", ").read_date(&shape.inserted).push(", ");
     whole_row(sql, shape);
-    sql.say(" FROM ").say(&shape.catalogue.quoted).say(" AS t");
+    sql.push(" FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" AS t");
 }
 
 /// All columns; of PostgreSQL, which knows best how its types look as JSON, one text.
-fn whole_row(sql: &mut Sql, shape: &Shape) {
-    let is_postgres = shape.dialect == Dialect::Postgres;
+fn whole_row(sql: &mut SqlBuilder, shape: &TableSchema) {
+    let is_postgres = shape.dialect == SqlDialect::Postgres;
     if is_postgres {
-        sql.say("(SELECT row_to_json(backstop_j)::text FROM (SELECT ");
+        sql.push("(SELECT row_to_json(backstop_j)::text FROM (SELECT ");
     }
     for (at, column) in shape.catalogue.columns.iter().enumerate() {
-        sql.say(if at == 0 { "" } else { ", " });
-        if is_postgres && column.kind == Kind::Bytes {
-            sql.say("translate(encode(t.")
+        sql.push(if at == 0 { "" } else { ", " });
+        if is_postgres && column.kind == ColumnKind::Bytes {
+            sql.push("translate(encode(t.")
                 .name(column)
-                .say(", 'base64'), E'\\n', '') AS ")
+                .push(", 'base64'), E'\\n', '') AS ")
                 .name(column);
         } else {
-            sql.say("t.").name(column);
+            sql.push("t.").name(column);
         }
     }
     if is_postgres {
-        sql.say(") AS backstop_j)");
+        sql.push(") AS backstop_j)");
     }
 }
 
 /// What becomes of a row, if it still is as it was seen.
-pub(super) struct Change<'a> {
-    pub(super) key: &'a Key,
-    pub(super) seen: Open,
+pub(super) struct RowChange<'a> {
+    pub(super) key: &'a RowKey,
+    pub(super) seen: OpenState,
     /// The failures as they were; `None` if there was no number.
     pub(super) failures: Option<i128>,
-    pub(super) to: Became,
+    pub(super) to: RowOutcome,
 }
 
 /// What a row became.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Became {
+pub(super) enum RowOutcome {
     Success,
     /// It failed then, and has so many failures now.
     Error {
@@ -315,40 +326,40 @@ pub(super) enum Became {
     },
 }
 
-pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("UPDATE ")
-        .say(&shape.catalogue.quoted)
-        .say(" SET ")
+pub(super) fn change(table: &Table, shape: &TableSchema, change: &RowChange<'_>) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("UPDATE ")
+        .push(&shape.catalogue.quoted)
+        .push(" SET ")
         .name(&shape.status)
-        .say(" = ");
+        .push(" = ");
     let word = match change.to {
-        Became::Success => &table.states.success,
-        Became::Error { .. } => &table.states.error,
+        RowOutcome::Success => &table.states.success,
+        RowOutcome::Error { .. } => &table.states.error,
     };
-    sql.value(Param::Text(word.clone()), &shape.status);
-    if let (Some(failed), Became::Error { at, failures }) = (&shape.failed, change.to) {
-        sql.say(", ").name(&failed.failures).say(" = ");
-        sql.value(Param::Whole(failures.into()), &failed.failures);
-        sql.say(", ");
+    sql.value(SqlParam::Text(word.clone()), &shape.status);
+    if let (Some(failed), RowOutcome::Error { at, failures }) = (&shape.failed, change.to) {
+        sql.push(", ").name(&failed.failures).push(" = ");
+        sql.value(SqlParam::Whole(failures.into()), &failed.failures);
+        sql.push(", ");
         set_date(&mut sql, &failed.last_failure, at);
     }
-    sql.say(" WHERE ")
+    sql.push(" WHERE ")
         .has_key(&shape.id, std::slice::from_ref(change.key))
-        .say(" AND ");
+        .push(" AND ");
     status_is(&mut sql, shape, change.seen.word(&table.states));
     if let Some(failed) = &shape.failed {
-        sql.say(" AND ")
+        sql.push(" AND ")
             .failed_as_seen(&failed.failures, change.failures);
     }
-    sql.done()
+    sql.build()
 }
 
-fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
-    sql.name(&column.column).say(" = ");
+fn set_date(sql: &mut SqlBuilder, column: &DateColumn, at: Time) {
+    sql.name(&column.column).push(" = ");
     let param = match column.form.write(at) {
-        Written::Number(number) => Param::Whole(number.into()),
-        Written::Text(text) => Param::Text(text),
+        DateValue::Number(number) => SqlParam::Whole(number.into()),
+        DateValue::Text(text) => SqlParam::Text(text),
     };
     sql.value_of_date(param, column);
 }
@@ -356,22 +367,24 @@ fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
 /// Sets failures after a time to that time.
 pub(super) fn redate(
     table: &Table,
-    shape: &Shape,
+    shape: &TableSchema,
     failed: &FailureColumns,
     time: Time,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("UPDATE ")
+        .push(&shape.catalogue.quoted)
+        .push(" SET ");
     set_date(&mut sql, &failed.last_failure, time);
-    sql.say(" WHERE ");
+    sql.push(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").failed_at_least(&failed.failures, 1);
-    sql.say(" AND ").after(&failed.last_failure, time);
-    sql.done()
+    sql.push(" AND ").failed_at_least(&failed.failures, 1);
+    sql.push(" AND ").after(&failed.last_failure, time);
+    sql.build()
 }
 
 /// How many rows there are of each word of the status column.
-pub(super) fn count_states(shape: &Shape, states: &States) -> Statement {
+pub(super) fn count_states(shape: &TableSchema, states: &StatusValues) -> SqlStatement {
     count_words(
         shape.dialect,
         &shape.catalogue.quoted,
@@ -385,32 +398,36 @@ pub(super) fn count_states(shape: &Shape, states: &States) -> Statement {
 /// The same of so many words at most, with how many of the rows have no date. The words of the
 /// configuration come first, then the most frequent ones: no limit leaves a state out.
 pub(super) fn count_words(
-    dialect: Dialect,
+    dialect: SqlDialect,
     table: &str,
-    status: &Column,
-    date: Option<&Column>,
-    states: &States,
+    status: &TableColumn,
+    date: Option<&TableColumn>,
+    states: &StatusValues,
     max: usize,
-) -> Statement {
-    let mut sql = Sql::new(dialect);
-    sql.say("SELECT ").raw(status).say(", count(*)");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(dialect);
+    sql.push("SELECT ").raw(status).push(", count(*)");
     if let Some(date) = date {
-        sql.say(", count(CASE WHEN ")
+        sql.push(", count(CASE WHEN ")
             .name(date)
-            .say(" IS NULL THEN 1 END)");
+            .push(" IS NULL THEN 1 END)");
     }
-    sql.say(" FROM ").say(table).say(" GROUP BY ").name(status);
-    sql.say(" ORDER BY CASE WHEN ").raw(status).say(" IN (");
+    sql.push(" FROM ")
+        .push(table)
+        .push(" GROUP BY ")
+        .name(status);
+    sql.push(" ORDER BY CASE WHEN ").raw(status).push(" IN (");
     for (at, word) in [&states.new, &states.error, &states.success]
         .into_iter()
         .enumerate()
     {
         // As text: an enumeration may lack the word.
-        sql.say(if at == 0 { "" } else { ", " })
-            .cast(Param::Text(word.clone()), "text");
+        sql.push(if at == 0 { "" } else { ", " })
+            .cast(SqlParam::Text(word.clone()), "text");
     }
-    sql.say(") THEN 0 ELSE 1 END, 2 DESC, 1 LIMIT ").number(max);
-    sql.done()
+    sql.push(") THEN 0 ELSE 1 END, 2 DESC, 1 LIMIT ")
+        .number(max);
+    sql.build()
 }
 
 /// Different words of a status column that are counted.
@@ -419,41 +436,43 @@ const STATES_MAX: usize = 1_000;
 /// How many open rows of a state were inserted in a stretch of time.
 pub(super) fn count_open(
     table: &Table,
-    shape: &Shape,
-    state: Open,
+    shape: &TableSchema,
+    state: OpenState,
     from: Option<Time>,
     before: Option<Time>,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(*) FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT count(*) FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
     status_is(&mut sql, shape, state.word(&table.states));
     if let Some(from) = from {
-        sql.say(" AND ").at_or_after(&shape.inserted, from);
+        sql.push(" AND ").at_or_after(&shape.inserted, from);
     }
     if let Some(before) = before {
-        sql.say(" AND ").before(&shape.inserted, before);
+        sql.push(" AND ").before(&shape.inserted, before);
     }
-    sql.done()
+    sql.build()
 }
 
 /// A change of no row, which only says whether it may be made.
-pub(super) fn change_nothing(shape: &Shape) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
+pub(super) fn change_nothing(shape: &TableSchema) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("UPDATE ")
+        .push(&shape.catalogue.quoted)
+        .push(" SET ");
     let mut columns = vec![&shape.status];
     if let Some(failed) = &shape.failed {
         columns.extend([&failed.failures, &failed.last_failure.column]);
     }
     for (at, column) in columns.into_iter().enumerate() {
-        sql.say(if at == 0 { "" } else { ", " })
+        sql.push(if at == 0 { "" } else { ", " })
             .name(column)
-            .say(" = ")
+            .push(" = ")
             .name(column);
     }
-    sql.say(" WHERE 1 = 0");
-    sql.done()
+    sql.push(" WHERE 1 = 0");
+    sql.build()
 }
 
 #[cfg(test)]
@@ -463,10 +482,10 @@ mod tests {
     #[test]
     fn a_name_cannot_end_its_quotes() {
         assert_eq!(
-            quoted(Dialect::Sqlite, "a\"; DROP TABLE x; --"),
+            quoted(SqlDialect::Sqlite, "a\"; DROP TABLE x; --"),
             "\"a\"\"; DROP TABLE x; --\""
         );
-        assert_eq!(quoted(Dialect::Postgres, "a\"b"), "\"a\"\"b\"");
-        assert_eq!(quoted(Dialect::Mysql, "a`b\""), "`a``b\"`");
+        assert_eq!(quoted(SqlDialect::Postgres, "a\"b"), "\"a\"\"b\"");
+        assert_eq!(quoted(SqlDialect::Mysql, "a`b\""), "`a``b\"`");
     }
 }

@@ -1,13 +1,15 @@
 //! Tables in a SQLite file, on a thread that may wait for it.
 
-use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
-use super::link::{For, Link, LinkError, Param, Statement};
-use super::row::Cell;
+use super::catalogue::{
+    CatalogueLookup, ColumnKind, RelationKind, TableCatalogue, TableColumn, TableIndex, match_name,
+};
+use super::link::{SqlParam, SqlStatement, TableLink, TableLinkError, TransactionMode};
+use super::row::SqlValue;
 use super::sql::quoted;
-use crate::address::Address;
+use crate::address::StoreAddress;
 use async_trait::async_trait;
 use backstop_core::limits::TABLE_STATEMENT_MAX;
-use backstop_core::sweep::Dialect;
+use backstop_core::sweep::SqlDialect;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, InterruptHandle, OpenFlags, params_from_iter};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,12 +18,12 @@ use std::time::Duration;
 /// How long somebody who writes may hold a statement up.
 const BUSY: Duration = Duration::from_secs(10);
 
-struct Sqlite {
+struct SqliteTableLink {
     db: Arc<Mutex<Connection>>,
     interrupt: Arc<InterruptHandle>,
 }
 
-pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkError> {
+pub(super) async fn connect(address: &StoreAddress) -> Result<Box<dyn TableLink>, TableLinkError> {
     let file = address
         .sqlite_file()
         .map(ToOwned::to_owned)
@@ -35,23 +37,23 @@ pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkErro
     });
     let db = opened
         .await
-        .map_err(|error| LinkError::Failed(error.to_string()))?
-        .map_err(failed)?;
+        .map_err(|error| TableLinkError::Failed(error.to_string()))?
+        .map_err(link_error)?;
     let interrupt = Arc::new(db.get_interrupt_handle());
-    Ok(Box::new(Sqlite {
+    Ok(Box::new(SqliteTableLink {
         db: Arc::new(Mutex::new(db)),
         interrupt,
     }))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "to be handed to `map_err`")]
-fn failed(error: rusqlite::Error) -> LinkError {
-    LinkError::Failed(error.to_string())
+fn link_error(error: rusqlite::Error) -> TableLinkError {
+    TableLinkError::Failed(error.to_string())
 }
 
-impl Sqlite {
+impl SqliteTableLink {
     /// Does something with the connection, and stops it at its deadline.
-    async fn call<T, F>(&self, work: F) -> Result<T, LinkError>
+    async fn call<T, F>(&self, work: F) -> Result<T, TableLinkError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -61,27 +63,27 @@ impl Sqlite {
             // One connection, whose transactions end with it.
             work(&db.lock().unwrap_or_else(PoisonError::into_inner))
         });
-        let panicked = |error: tokio::task::JoinError| LinkError::Failed(error.to_string());
+        let panicked = |error: tokio::task::JoinError| TableLinkError::Failed(error.to_string());
         if let Ok(done) = tokio::time::timeout(TABLE_STATEMENT_MAX.into(), &mut working).await {
-            return done.map_err(panicked)?.map_err(failed);
+            return done.map_err(panicked)?.map_err(link_error);
         }
         self.interrupt.interrupt();
         let _ = working.await;
-        Err(LinkError::TooSlow)
+        Err(TableLinkError::TooSlow)
     }
 }
 
 #[async_trait]
-impl Link for Sqlite {
-    async fn begin(&mut self, purpose: For) -> Result<(), LinkError> {
-        self.run(match purpose {
-            For::Reading => "BEGIN",
-            For::Writing => "BEGIN IMMEDIATE",
+impl TableLink for SqliteTableLink {
+    async fn begin(&mut self, mode: TransactionMode) -> Result<(), TableLinkError> {
+        self.run(match mode {
+            TransactionMode::Reading => "BEGIN",
+            TransactionMode::Writing => "BEGIN IMMEDIATE",
         })
         .await
     }
 
-    async fn commit(&mut self) -> Result<(), LinkError> {
+    async fn commit(&mut self) -> Result<(), TableLinkError> {
         self.run("COMMIT").await
     }
 
@@ -97,18 +99,21 @@ impl Link for Sqlite {
             .await;
     }
 
-    async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
+    async fn rows(
+        &mut self,
+        statement: &SqlStatement,
+    ) -> Result<Vec<Vec<SqlValue>>, TableLinkError> {
         let statement = statement.clone();
         self.call(move |db| query(db, &statement.sql, &statement.params))
             .await
     }
 
-    async fn run(&mut self, sql: &str) -> Result<(), LinkError> {
+    async fn run(&mut self, sql: &str) -> Result<(), TableLinkError> {
         let sql = sql.to_owned();
         self.call(move |db| db.execute_batch(&sql)).await
     }
 
-    async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
+    async fn change(&mut self, statement: &SqlStatement) -> Result<u64, TableLinkError> {
         let statement = statement.clone();
         let changed = move |db: &Connection| {
             db.prepare_cached(&statement.sql)?
@@ -117,19 +122,19 @@ impl Link for Sqlite {
         self.call(changed).await.map(|count| count as u64)
     }
 
-    async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
-        let Statement { sql, params, .. } = statement.clone();
+    async fn plan(&mut self, statement: &SqlStatement) -> Result<Vec<String>, TableLinkError> {
+        let SqlStatement { sql, params, .. } = statement.clone();
         let rows = self
             .call(move |db| query(db, &format!("EXPLAIN QUERY PLAN {sql}"), &params))
             .await?;
-        let line = |row: Vec<Cell>| match row.into_iter().nth(3) {
-            Some(Cell::Text(line)) => Some(line),
+        let line = |row: Vec<SqlValue>| match row.into_iter().nth(3) {
+            Some(SqlValue::Text(line)) => Some(line),
             _ => None,
         };
         Ok(rows.into_iter().filter_map(line).collect())
     }
 
-    async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
+    async fn catalogue(&mut self, table: &str) -> Result<CatalogueLookup, TableLinkError> {
         let table = table.to_owned();
         self.call(move |db| catalogue(db, &table)).await
     }
@@ -144,17 +149,17 @@ impl Link for Sqlite {
     }
 }
 
-fn value(param: &Param) -> Value {
+fn value(param: &SqlParam) -> Value {
     match param {
-        Param::Whole(number) => {
+        SqlParam::Whole(number) => {
             i64::try_from(*number).map_or_else(|_| Value::Text(number.to_string()), Value::Integer)
         }
-        Param::Text(text) => Value::Text(text.clone()),
-        Param::Bytes(bytes) => Value::Blob(bytes.clone()),
+        SqlParam::Text(text) => Value::Text(text.clone()),
+        SqlParam::Bytes(bytes) => Value::Blob(bytes.clone()),
     }
 }
 
-fn query(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<Vec<Cell>>> {
+fn query(db: &Connection, sql: &str, params: &[SqlParam]) -> rusqlite::Result<Vec<Vec<SqlValue>>> {
     let mut statement = db.prepare_cached(sql)?;
     let width = statement.column_count();
     let mut rows = statement.query(params_from_iter(params.iter().map(value)))?;
@@ -166,18 +171,18 @@ fn query(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<V
     Ok(found)
 }
 
-fn cell(value: ValueRef<'_>) -> Cell {
+fn cell(value: ValueRef<'_>) -> SqlValue {
     match value {
-        ValueRef::Null => Cell::Null,
-        ValueRef::Integer(number) => Cell::Whole(number.into()),
-        ValueRef::Real(number) => Cell::Real(number),
+        ValueRef::Null => SqlValue::Null,
+        ValueRef::Integer(number) => SqlValue::Whole(number.into()),
+        ValueRef::Real(number) => SqlValue::Real(number),
         ValueRef::Text(bytes) => String::from_utf8(bytes.to_vec())
-            .map_or_else(|error| Cell::Broken(error.into_bytes()), Cell::Text),
-        ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
+            .map_or_else(|error| SqlValue::Broken(error.into_bytes()), SqlValue::Text),
+        ValueRef::Blob(bytes) => SqlValue::Bytes(bytes.to_vec()),
     }
 }
 
-fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
+fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<CatalogueLookup> {
     // With columns that are made of others, and without those that a virtual table hides.
     const COLUMNS: &str =
         "SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden IN (0, 2, 3)";
@@ -186,15 +191,20 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
         &[],
     )?;
-    let Some(at) = meant(wanted, names.iter().map(String::as_str)) else {
-        return Ok(Found::Others(names));
+    let Some(at) = match_name(wanted, names.iter().map(String::as_str)) else {
+        return Ok(CatalogueLookup::Others(names));
     };
     let name = names[at].clone();
-    let of_table = [Param::Text(name.clone())];
+    let of_table = [SqlParam::Text(name.clone())];
     let mut columns = Vec::new();
     let mut row_id = None;
     for row in query(db, COLUMNS, &of_table)? {
-        let [Cell::Text(column), Cell::Text(declared), Cell::Whole(pk)] = &row[..] else {
+        let [
+            SqlValue::Text(column),
+            SqlValue::Text(declared),
+            SqlValue::Whole(pk),
+        ] = &row[..]
+        else {
             continue;
         };
         if *pk == 1 {
@@ -209,20 +219,20 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
         &of_table,
     )? {
         let [
-            Cell::Text(index),
-            Cell::Whole(is_unique),
-            Cell::Whole(is_partial),
+            SqlValue::Text(index),
+            SqlValue::Whole(is_unique),
+            SqlValue::Whole(is_partial),
         ] = &row[..]
         else {
             continue;
         };
-        let of_index = [Param::Text(index.clone())];
+        let of_index = [SqlParam::Text(index.clone())];
         let columns = texts(
             db,
             "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno",
             &of_index,
         )?;
-        indexes.push(Index {
+        indexes.push(TableIndex {
             name: index.clone(),
             columns,
             is_partial: *is_partial != 0,
@@ -234,9 +244,9 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
         "SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0",
         &of_table,
     )?;
-    if let (Some(column), Some([Cell::Whole(1)])) = (row_id, keys.first().map(Vec::as_slice)) {
+    if let (Some(column), Some([SqlValue::Whole(1)])) = (row_id, keys.first().map(Vec::as_slice)) {
         // An INTEGER PRIMARY KEY is the row's own number, and has no index of its own in the list.
-        indexes.push(Index {
+        indexes.push(TableIndex {
             name: "the primary key".to_owned(),
             columns: vec![column],
             is_partial: false,
@@ -249,12 +259,12 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
         &of_table,
     )?;
     let relation = if views.is_empty() {
-        Relation::Table
+        RelationKind::Table
     } else {
-        Relation::View
+        RelationKind::View
     };
-    Ok(Found::Table(Catalogue {
-        quoted: quoted(Dialect::Sqlite, &name),
+    Ok(CatalogueLookup::Table(TableCatalogue {
+        quoted: quoted(SqlDialect::Sqlite, &name),
         name,
         relation,
         columns,
@@ -262,9 +272,9 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
     }))
 }
 
-fn texts(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<String>> {
-    let text = |row: Vec<Cell>| match row.into_iter().next() {
-        Some(Cell::Text(text)) => Some(text),
+fn texts(db: &Connection, sql: &str, params: &[SqlParam]) -> rusqlite::Result<Vec<String>> {
+    let text = |row: Vec<SqlValue>| match row.into_iter().next() {
+        Some(SqlValue::Text(text)) => Some(text),
         _ => None,
     };
     Ok(query(db, sql, params)?
@@ -274,19 +284,19 @@ fn texts(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<S
 }
 
 /// A column by its declared type, as SQLite makes an affinity of it.
-fn column_of(name: &str, declared: &str) -> Column {
+fn column_of(name: &str, declared: &str) -> TableColumn {
     let upper = declared.to_ascii_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| upper.contains(word));
     let kind = if has(&["INT"]) {
-        Kind::Whole
+        ColumnKind::Whole
     } else if has(&["CHAR", "CLOB", "TEXT"]) {
-        Kind::Text
+        ColumnKind::Text
     } else if has(&["BLOB"]) {
-        Kind::Bytes
+        ColumnKind::Bytes
     } else {
-        Kind::Any
+        ColumnKind::Any
     };
-    Column {
+    TableColumn {
         name: name.to_owned(),
         type_name: declared.to_owned(),
         cast: String::new(),

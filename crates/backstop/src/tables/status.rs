@@ -1,18 +1,21 @@
 //! How a table stands: rows by state and by age, what is due, what is not, and when the next will
 //! be.
 
-use super::adopted::{Adopted, Opened, TableError, View};
+use super::adopted_table::{AdoptedTable, OpenTable, ScanView, TableError};
 use super::count;
-use super::link::Statement;
-use super::row::{Cell, Key};
-use super::shape::FailureColumns;
-use super::sql::{self, Open};
-use super::{States, Table, words};
-use backstop_core::limits::TABLE_TOLD_MAX;
-use backstop_core::port::Answer;
-use backstop_core::retry::Band;
-use backstop_core::table::date::Form;
-use backstop_core::table::{Claim, Desk, Failing, Fate, Held, OpenRow, Unburied, last_tick};
+use super::link::SqlStatement;
+use super::row::{RowKey, SqlValue};
+use super::schema::FailureColumns;
+use super::sql::{self, OpenState};
+use super::{StatusValues, Table, status_words};
+use backstop_core::limits::TABLE_LISTED_MAX;
+use backstop_core::port::StoreResult;
+use backstop_core::retry::RetryBand;
+use backstop_core::table::date::DateForm;
+use backstop_core::table::{
+    FailingPasses, HeldTableRow, OpenRow, RowClaim, RowDecision, TableState, UnburiedRows,
+    last_tick,
+};
 use backstop_core::{Span, Time};
 use serde_json::Value;
 
@@ -31,7 +34,7 @@ const AGES: [Span; 6] = [
 /// How a table stands.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
-pub struct Status {
+pub struct TableStatus {
     /// As of when.
     pub at: Time,
     /// As of when the last pass was.
@@ -56,7 +59,7 @@ pub struct Status {
     pub expired: u64,
     /// Those of them that the last pass could not copy to the dead letters, if they are to be
     /// copied.
-    pub unburied: Option<Unburied>,
+    pub unburied: Option<UnburiedRows>,
     /// Open rows with a date or a count that cannot be read: nobody knows when they are due, and
     /// they are never tried.
     pub undated: u64,
@@ -66,17 +69,17 @@ pub struct Status {
     pub in_hand: usize,
     /// These, the longest first; of more than a thousand so many. One that has been there for long
     /// has a handler that hangs.
-    pub hands: Vec<InHand>,
+    pub hands: Vec<RowInHand>,
     /// When the next row is due, if one ever is.
     pub next_due: Option<Time>,
     /// Since when passes fail, and of what, if they do.
-    pub failing: Option<Failing>,
+    pub failing: Option<FailingPasses>,
 }
 
 /// A row in a runner's hands.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct InHand {
+pub struct RowInHand {
     /// Its key.
     pub key: Value,
     /// Whose hands.
@@ -99,30 +102,30 @@ pub struct AgeBand {
     pub error: u64,
 }
 
-impl Adopted {
+impl AdoptedTable {
     /// Since when passes fail, and of what; `None` if the last one did not. Asks the store alone,
     /// and not the table's database.
-    pub async fn failing(&self) -> Answer<Option<Failing>> {
-        Ok(self.desk().await?.failing)
+    pub async fn failing(&self) -> StoreResult<Option<FailingPasses>> {
+        Ok(self.load_state().await?.failing)
     }
 
     /// How the table stands, as if it were `at`. Changes nothing; counts every row.
-    pub async fn status(&self, at: Time) -> Result<Status, TableError> {
-        let (table, desk) = (&self.table, self.desk().await?);
+    pub async fn status(&self, at: Time) -> Result<TableStatus, TableError> {
+        let (table, table_state) = (&self.table, self.load_state().await?);
         let (mut opened, survey) = self.open_with_new_survey(at).await?;
         let now = self.backstop.current_time().await;
-        let views = self.views_of(&desk, at, at.max(now), &opened.shape);
-        let mut status = Status {
+        let views = self.views_of(&table_state, at, at.max(now), &opened.shape);
+        let mut status = TableStatus {
             at,
-            last_pass: desk.last_pass,
+            last_pass: table_state.last_pass,
             next_pass: last_tick(table.every, at).after(table.every),
-            in_hand: desk.held() + desk.orphans.len(),
-            hands: hands(&desk),
+            in_hand: table_state.held_row_count() + table_state.orphans.len(),
+            hands: hands(&table_state),
             undated: survey.undated,
             unkeyed: survey.unkeyed,
-            failing: desk.failing.clone(),
-            unburied: desk.unburied,
-            ..Status::default()
+            failing: table_state.failing.clone(),
+            unburied: table_state.unburied,
+            ..TableStatus::default()
         };
         count_states(&mut opened, &table.states, &mut status).await?;
         status.bands = bands(&mut opened, table, at).await?;
@@ -142,12 +145,12 @@ impl Adopted {
     }
 }
 
-fn hands(desk: &Desk) -> Vec<InHand> {
-    let of_claim = |claim: &Claim| {
+fn hands(table_state: &TableState) -> Vec<RowInHand> {
+    let of_claim = |claim: &RowClaim| {
         let runner = claim.runner.clone();
-        let row = move |held: &Held| {
-            let key = Key::from_token(&held.key)?.json();
-            Some(InHand {
+        let row = move |held: &HeldTableRow| {
+            let key = RowKey::from_token(&held.key)?.json();
+            Some(RowInHand {
                 key,
                 runner: runner.clone(),
                 since: held.since,
@@ -155,39 +158,43 @@ fn hands(desk: &Desk) -> Vec<InHand> {
         };
         claim.rows.iter().filter_map(row).collect::<Vec<_>>()
     };
-    let mut hands: Vec<InHand> = desk.claims.iter().flat_map(of_claim).collect();
+    let mut hands: Vec<RowInHand> = table_state.claims.iter().flat_map(of_claim).collect();
     hands.sort_by_key(|row| row.since);
-    hands.truncate(TABLE_TOLD_MAX);
+    hands.truncate(TABLE_LISTED_MAX);
     hands
 }
 
 async fn count_states(
-    opened: &mut Opened,
-    states: &States,
-    status: &mut Status,
+    opened: &mut OpenTable,
+    states: &StatusValues,
+    status: &mut TableStatus,
 ) -> Result<(), TableError> {
     let rows = opened
         .rows(&sql::count_states(&opened.shape, states))
         .await?;
-    for counted in words::counted(&rows) {
+    for counted in status_words::parse_counts(&rows) {
         let word = counted.word.as_deref().unwrap_or_default();
-        let place = match words::State::of(word, states, opened.shape.dialect) {
-            words::State::New => &mut status.new,
-            words::State::Error => &mut status.error,
-            words::State::Success => &mut status.success,
-            words::State::Other => &mut status.other,
+        let place = match status_words::RowState::of(word, states, opened.shape.dialect) {
+            status_words::RowState::New => &mut status.new,
+            status_words::RowState::Error => &mut status.error,
+            status_words::RowState::Success => &mut status.success,
+            status_words::RowState::Other => &mut status.other,
         };
         *place += counted.rows;
     }
     Ok(())
 }
 
-async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBand>, TableError> {
+async fn bands(
+    opened: &mut OpenTable,
+    table: &Table,
+    at: Time,
+) -> Result<Vec<AgeBand>, TableError> {
     let own = table
         .rules
         .bands()
         .iter()
-        .map(|Band { until, every }| (*until, Some(*every)));
+        .map(|RetryBand { until, every }| (*until, Some(*every)));
     let usual = AGES.into_iter().map(|until| (until, None));
     let ages: Vec<(Span, Option<Span>)> = if table.rules.counts_failures() {
         usual.collect()
@@ -203,9 +210,9 @@ async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBa
     {
         let from = until.map(|until| at.before(until));
         let mut counts = [0; 2];
-        for (count, state) in counts.iter_mut().zip(Open::ALL) {
-            let asked = sql::count_open(table, &opened.shape, state, from, before);
-            *count = opened.count(&asked).await?;
+        for (count, state) in counts.iter_mut().zip(OpenState::ALL) {
+            let statement = sql::count_open(table, &opened.shape, state, from, before);
+            *count = opened.count(&statement).await?;
         }
         bands.push(AgeBand {
             until,
@@ -218,13 +225,13 @@ async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBa
     Ok(bands)
 }
 
-impl Opened {
-    async fn count_due(&mut self, table: &Table, view: &View) -> Result<u64, TableError> {
+impl OpenTable {
+    async fn count_due(&mut self, table: &Table, view: &ScanView) -> Result<u64, TableError> {
         let criteria = view.criteria(table, &self.shape);
         let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX, None) else {
             return Ok(0);
         };
-        let counted = Statement {
+        let counted = SqlStatement {
             sql: format!("SELECT count(*) FROM ({}) AS c", due.sql),
             is_indexed: false,
             ..due
@@ -235,14 +242,14 @@ impl Opened {
     /// When the first of the rows that wait is due.
     async fn next_due(&mut self, table: &Table, at: Time) -> Result<Option<Time>, TableError> {
         if let Some(failed) = self.shape.failed.clone() {
-            let asked = sql::next_due(
+            let statement = sql::next_due(
                 table,
                 &self.shape,
                 &failed,
                 at.before(table.rules.max_age()),
             );
-            let rows = self.rows(&asked).await?;
-            let until = |row: &Vec<Cell>| {
+            let rows = self.rows(&statement).await?;
+            let until = |row: &Vec<SqlValue>| {
                 let failures = count::read(row.first()?, &failed.failures, self.shape.dialect)?;
                 let failures = u32::try_from(failures).unwrap_or(u32::MAX);
                 let last_failure = first(&failed, row.get(1)?);
@@ -255,8 +262,8 @@ impl Opened {
                     None,
                     at,
                 ) {
-                    Fate::Waits(until) => Some(until),
-                    Fate::Due | Fate::Expired => None,
+                    RowDecision::Waits(until) => Some(until),
+                    RowDecision::Due | RowDecision::Expired => None,
                 }
             };
             return Ok(rows.iter().filter_map(until).min());
@@ -267,13 +274,13 @@ impl Opened {
     /// When the first band ticks that has rows which are young enough by then.
     async fn next_tick(&mut self, table: &Table, at: Time) -> Result<Option<Time>, TableError> {
         let (mut next, mut before) = (None, None);
-        for Band { until, every } in table.rules.bands() {
+        for RetryBand { until, every } in table.rules.bands() {
             let tick = last_tick(*every, at).after(*every);
             let from = at.before(*until).max(tick.before(table.rules.max_age()));
             if next.is_none_or(|next| tick < next) && before.is_none_or(|before| from < before) {
-                for state in Open::ALL {
-                    let asked = sql::count_open(table, &self.shape, state, Some(from), before);
-                    if self.count(&asked).await? > 0 {
+                for state in OpenState::ALL {
+                    let statement = sql::count_open(table, &self.shape, state, Some(from), before);
+                    if self.count(&statement).await? > 0 {
                         next = Some(tick);
                     }
                 }
@@ -285,9 +292,11 @@ impl Opened {
 }
 
 /// The first of many dates, as its statement gives it.
-fn first(failed: &FailureColumns, cell: &Cell) -> Option<Time> {
+fn first(failed: &FailureColumns, cell: &SqlValue) -> Option<Time> {
     match (cell, failed.last_failure.form) {
-        (Cell::Whole(micros), Form::Text(_)) => i64::try_from(*micros).ok().map(Time::from_micros),
+        (SqlValue::Whole(micros), DateForm::Text(_)) => {
+            i64::try_from(*micros).ok().map(Time::from_micros)
+        }
         (cell, _) => failed.last_failure.read(cell).time(),
     }
 }

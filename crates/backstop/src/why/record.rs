@@ -1,15 +1,15 @@
 //! Why a record that a stream holds is not handled: behind which gap of its key, or behind what
 //! else.
 
-use super::told::counted;
-use backstop_core::stream::{NotAStanding, Standing, StoredKey, StoredRecord};
+use super::render::plural;
+use backstop_core::stream::{InvalidKeyState, KeyState, StoredKey, StoredRecord};
 use backstop_core::{StreamKey, Time};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// Why a record is not handled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum WhyRecord {
+pub enum RecordExplanation {
     /// No record of this position is held, and none was dealt with.
     NotFound,
     /// Its position was dealt with: it was handled, is a duplicate, or was declared missing.
@@ -57,46 +57,46 @@ pub enum WhyRecord {
 
 /// How a record that is held follows what is before it: the record before, or the watermark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Joint {
+pub enum RecordLink {
     /// At once.
     Close,
     /// Nearer than its step says, and not where it is expected: the grid goes on from it.
     OffGrid,
     /// Behind positions that are missing, and waited for.
-    Missing(Gap),
+    Missing(PositionGap),
     /// Behind positions that are missing, and no longer waited for.
-    GivenUp(Gap),
+    GivenUp(PositionGap),
     /// Behind positions of which some were dealt with without the store; the rest is not waited
     /// for.
-    Bridged(Gap),
+    Bridged(PositionGap),
 }
 
 /// Positions that are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gap {
+pub struct PositionGap {
     /// The first of them.
     pub first: i64,
     /// How many they are.
     pub count: u64,
 }
 
-impl Joint {
-    fn new(behind: i64, record: &StoredRecord, standing: &Standing) -> Self {
+impl RecordLink {
+    fn new(behind: i64, record: &StoredRecord, state: &KeyState) -> Self {
         let step = record.step.max(1);
         let expected = behind.saturating_add(step);
         if record.position <= expected {
             return Self::Close;
         }
         let slots = (i128::from(record.position) - i128::from(behind)) / i128::from(step) - 1;
-        let gap = Gap {
+        let gap = PositionGap {
             first: expected,
             count: u64::try_from(slots).unwrap_or(u64::MAX),
         };
         if gap.count == 0 {
             Self::OffGrid
-        } else if standing.drain_to.is_some_and(|to| record.position <= to) {
+        } else if state.drain_to.is_some_and(|to| record.position <= to) {
             Self::GivenUp(gap)
-        } else if standing.ahead.iter().any(|ahead| ahead.from <= expected) {
+        } else if state.ahead.iter().any(|ahead| ahead.from <= expected) {
             Self::Bridged(gap)
         } else {
             Self::Missing(gap)
@@ -104,12 +104,12 @@ impl Joint {
     }
 }
 
-impl fmt::Display for Joint {
+impl fmt::Display for RecordLink {
     /// In a few words; none where there is nothing to say.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut say = |Gap { first, count }: Gap, one: &str, many: &str| {
+        let mut say = |PositionGap { first, count }: PositionGap, one: &str, many: &str| {
             let are = if count == 1 { one } else { many };
-            write!(f, "{} {are} from {first} on", counted(count, "position"))
+            write!(f, "{} {are} from {first} on", plural(count, "position"))
         };
         match *self {
             Self::Close => Ok(()),
@@ -126,26 +126,31 @@ impl fmt::Display for Joint {
 }
 
 /// How each of the records that a key shows follows what is before it, in their order.
-pub fn joints<'a>(
+pub fn record_links<'a>(
     stored: &'a StoredKey,
-    standing: &'a Standing,
-) -> impl Iterator<Item = (&'a StoredRecord, Joint)> {
+    state: &'a KeyState,
+) -> impl Iterator<Item = (&'a StoredRecord, RecordLink)> {
     let mut behind = stored.watermark;
     stored.records.iter().map(move |record| {
-        let joint = behind.map_or(Joint::Close, |behind| Joint::new(behind, record, standing));
+        let joint = behind.map_or(RecordLink::Close, |behind| {
+            RecordLink::new(behind, record, state)
+        });
         behind = Some(record.position);
         (record, joint)
     })
 }
 
 /// The answer for the record of this position.
-pub fn why_record(stored: &StoredKey, position: i64) -> Result<WhyRecord, NotAStanding> {
-    let standing = Standing::from_bytes(&stored.standing)?;
-    if standing.disabled {
-        return Ok(WhyRecord::Disabled);
+pub fn explain_record(
+    stored: &StoredKey,
+    position: i64,
+) -> Result<RecordExplanation, InvalidKeyState> {
+    let state = KeyState::from_bytes(&stored.state)?;
+    if state.disabled {
+        return Ok(RecordExplanation::Disabled);
     }
     if let Some(watermark) = stored.watermark.filter(|watermark| position <= *watermark) {
-        return Ok(WhyRecord::Passed { watermark });
+        return Ok(RecordExplanation::Passed { watermark });
     }
     // What the window does not show is held behind what it shows.
     let is_held = stored
@@ -159,48 +164,49 @@ pub fn why_record(stored: &StoredKey, position: i64) -> Result<WhyRecord, NotASt
                 .is_some_and(|last| last.position < position)
             && stored.highest.is_some_and(|highest| position <= highest));
     if !is_held {
-        return Ok(WhyRecord::NotFound);
+        return Ok(RecordExplanation::NotFound);
     }
-    Ok(before(stored, &standing, position))
+    Ok(explain_before(stored, &state, position))
 }
 
 /// What stands before a record that is held.
-fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
-    if let Some(at) = standing.halted {
-        return WhyRecord::Halted { at };
+fn explain_before(stored: &StoredKey, state: &KeyState, position: i64) -> RecordExplanation {
+    if let Some(at) = state.halted {
+        return RecordExplanation::Halted { at };
     }
-    if let Some(failing) = standing
+    if let Some(failing) = state
         .failing
         .as_ref()
         .filter(|failing| failing.position <= position)
     {
-        return WhyRecord::BehindFailing {
+        return RecordExplanation::BehindFailing {
             at: failing.position,
             failures: failing.failures,
             next: Time::from_micros(failing.due),
             error: failing.error.clone(),
         };
     }
-    let earlier = || joints(stored, standing).take_while(|(record, _)| record.position <= position);
+    let earlier =
+        || record_links(stored, state).take_while(|(record, _)| record.position <= position);
     let missing = |(_, joint)| match joint {
-        Joint::Missing(gap) => Some(gap),
+        RecordLink::Missing(gap) => Some(gap),
         _ => None,
     };
     match earlier().find_map(missing) {
-        Some(gap) => WhyRecord::BehindGap {
+        Some(gap) => RecordExplanation::BehindGap {
             key: stored.key.clone(),
             gap: gap.first,
             missing: gap.count,
-            attempt: standing.wait.map(|wait| wait.attempt),
-            until: standing.wait.map(|wait| Time::from_micros(wait.due)),
+            attempt: state.wait.map(|wait| wait.attempt),
+            until: state.wait.map(|wait| Time::from_micros(wait.due)),
         },
-        None => WhyRecord::Next {
+        None => RecordExplanation::Next {
             before: (earlier().count() as u64).saturating_sub(1),
         },
     }
 }
 
-impl WhyRecord {
+impl RecordExplanation {
     /// The gate in one word.
     pub const fn gate(&self) -> &'static str {
         match self {
@@ -246,7 +252,7 @@ impl WhyRecord {
     }
 }
 
-impl fmt::Display for WhyRecord {
+impl fmt::Display for RecordExplanation {
     /// One sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -274,7 +280,7 @@ impl fmt::Display for WhyRecord {
             } => write!(
                 f,
                 "the record at {at} failed {}, and is tried again at {next}: {error}",
-                counted((*failures).into(), "time")
+                plural((*failures).into(), "time")
             ),
             Self::BehindGap {
                 key,
@@ -285,7 +291,7 @@ impl fmt::Display for WhyRecord {
             } => {
                 write!(f, "it waits behind key {key} at gap {gap}")?;
                 if *missing > 1 {
-                    write!(f, " and {} more", counted(missing - 1, "position"))?;
+                    write!(f, " and {} more", plural(missing - 1, "position"))?;
                 }
                 match (attempt, until) {
                     (Some(attempt), Some(until)) => {
@@ -300,7 +306,7 @@ impl fmt::Display for WhyRecord {
             Self::Next { before } => write!(
                 f,
                 "only {} whose turn has come {} before it: whoever serves the stream takes them",
-                counted(*before, "record"),
+                plural(*before, "record"),
                 if *before == 1 { "is" } else { "are" }
             ),
         }

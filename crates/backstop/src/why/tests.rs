@@ -1,9 +1,9 @@
 use super::*;
-use backstop_core::failure::{Cause, ErrorReport, Failure, History};
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use backstop_core::job::Claimant;
-use backstop_core::port::{Counts, Totals};
-use backstop_core::terms::Terms;
-use backstop_core::{Bounds, JobId, Kind, Payload, Priority, QueueName};
+use backstop_core::job_options::JobOptions;
+use backstop_core::port::{QueueTotals, StateCounts};
+use backstop_core::{JobId, Kind, Payload, Priority, QueueBounds, QueueName};
 
 const NOW: Time = Time::from_millis(1_767_225_600_000);
 
@@ -19,13 +19,13 @@ fn at(secs: i64) -> Time {
     }
 }
 
-fn job(state: State, run_in_secs: i64) -> Job {
+fn job(state: JobState, run_in_secs: i64) -> Job {
     Job {
         id: JobId::named("one"),
         queue: queue_name(),
         kind: Kind::default(),
         state,
-        payload: Payload::stored(&b"null"[..]),
+        payload: Payload::from_stored(&b"null"[..]),
         priority: Priority::Normal,
         attempt: 1,
         lost_leases: 0,
@@ -34,8 +34,8 @@ fn job(state: State, run_in_secs: i64) -> Job {
         inserted_at: at(-60),
         finished_at: state.is_final().then_some(NOW),
         unique_key: None,
-        terms: Terms::default(),
-        history: History::default(),
+        options: JobOptions::default(),
+        history: FailureHistory::default(),
         reason: None,
         held_by: None,
     }
@@ -43,10 +43,10 @@ fn job(state: State, run_in_secs: i64) -> Job {
 
 fn failed(mut job: Job) -> Job {
     let error = ErrorReport::message("no route");
-    job.history = History::default().with(Failure::new(
+    job.history = FailureHistory::default().with_failure(FailureRecord::new(
         NOW,
         1,
-        Cause::Failed,
+        FailureCause::Failed,
         &WorkerName::new("w"),
         error,
     ));
@@ -61,11 +61,11 @@ fn held(until_secs: i64) -> Job {
     };
     Job {
         held_by: Some(claimant),
-        ..job(State::Running, 0)
+        ..job(JobState::Running, 0)
     }
 }
 
-fn ended(state: State, reason: Reason) -> Job {
+fn ended(state: JobState, reason: EndReason) -> Job {
     Job {
         reason: Some(reason),
         ..failed(job(state, 0))
@@ -80,25 +80,25 @@ enum Around {
     Paused,
 }
 
-fn answer(job: Option<&Job>, around: Around) -> Why {
+fn answer(job: Option<&Job>, around: Around) -> JobExplanation {
     answer_limited(job, around, None)
 }
 
-fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) -> Why {
-    let mut counts = Counts::default();
-    *counts.of_mut(State::Ready) = 5;
+fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) -> JobExplanation {
+    let mut counts = StateCounts::default();
+    *counts.of_mut(JobState::Ready) = 5;
     let gate = if matches!(around, Around::Paused) {
-        Gate::Paused
+        QueueState::Paused
     } else {
-        Gate::Open
+        QueueState::Active
     };
     let queue = QueueStatus {
         name: queue_name(),
-        gate,
+        state: gate,
         counts,
-        totals: Totals::default(),
+        totals: QueueTotals::default(),
         next_ready: None,
-        bounds: Bounds::default(),
+        bounds: QueueBounds::default(),
     };
     let serves = |queue: &str| WorkerStatus {
         name: WorkerName::new("w"),
@@ -112,7 +112,7 @@ fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) 
         Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
     };
     let queue = Some(&queue);
-    let facts = Facts {
+    let facts = JobFacts {
         job,
         queue,
         workers: &workers,
@@ -120,20 +120,20 @@ fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) 
         max_attempts: Some(3),
         ..FACTS
     };
-    why(facts)
+    explain_job(facts)
 }
 
 /// Nothing is known.
-const FACTS: Facts<'static> = Facts {
+const FACTS: JobFacts<'static> = JobFacts {
     quiet: &[],
     job: None,
     queue: None,
     workers: &[],
     holder_seen_at: None,
-    guards: &[],
+    breakers: &[],
     rate: None,
-    strangers: &[],
-    twin: None,
+    workers_without_handler: &[],
+    key_holder: None,
     record: None,
     max_attempts: None,
     now: NOW,
@@ -146,21 +146,26 @@ fn check(job: &Job, around: Around, gate: &str, sentence: &str) {
 
 #[test]
 fn a_job_that_is_not_there() {
-    assert_eq!(answer(None, Around::Served), Why::NotFound);
+    assert_eq!(answer(None, Around::Served), JobExplanation::NotFound);
 }
 
 #[test]
 fn a_paused_queue_is_the_gate_whenever_the_job_is_due() {
     check(
-        &job(State::Ready, 0),
+        &job(JobState::Ready, 0),
         Around::Paused,
         "paused",
         "its queue is paused",
     );
     let later = "its queue is paused; besides, it is not due before 2026-01-01T00:01:00Z";
-    check(&job(State::Scheduled, 60), Around::Paused, "paused", later);
     check(
-        &failed(job(State::Retrying, 60)),
+        &job(JobState::Scheduled, 60),
+        Around::Paused,
+        "paused",
+        later,
+    );
+    check(
+        &failed(job(JobState::Retrying, 60)),
         Around::Paused,
         "paused",
         later,
@@ -171,7 +176,7 @@ fn a_paused_queue_is_the_gate_whenever_the_job_is_due() {
 fn a_job_whose_time_is_yet_to_come() {
     let sentence = "it is not due before 2026-01-01T00:01:00Z";
     check(
-        &job(State::Scheduled, 60),
+        &job(JobState::Scheduled, 60),
         Around::NobodyWorks,
         "not_due",
         sentence,
@@ -179,7 +184,7 @@ fn a_job_whose_time_is_yet_to_come() {
     let sentence =
         "it failed and waits for run 2 of 3, at 2026-01-01T00:00:02Z; the last error was: no route";
     check(
-        &failed(job(State::Retrying, 2)),
+        &failed(job(JobState::Retrying, 2)),
         Around::Served,
         "retrying",
         sentence,
@@ -201,7 +206,7 @@ fn a_job_over_the_rate_limit_says_until_when() {
     let text = |time| {
         format!("rate limit until {time}: its queue starts at most 5 jobs in 1m, over all workers")
     };
-    let ready = job(State::Ready, 0);
+    let ready = job(JobState::Ready, 0);
     assert_eq!(
         told(&ready, &full, Around::Served),
         ("rate_limited", text("2026-01-01T00:00:12Z"))
@@ -212,7 +217,7 @@ fn a_job_over_the_rate_limit_says_until_when() {
         ..full
     };
     assert_eq!(told(&ready, &roomy, Around::Served).0, "waiting");
-    let put_off = job(State::Scheduled, 20);
+    let put_off = job(JobState::Scheduled, 20);
     assert_eq!(
         told(&put_off, &roomy, Around::Served),
         ("rate_limited", text("2026-01-01T00:00:20Z"))
@@ -224,7 +229,7 @@ fn a_job_over_the_rate_limit_says_until_when() {
             "{job:?} {rate:?}"
         );
     };
-    check_not_due(&job(State::Scheduled, 3_600), &full);
+    check_not_due(&job(JobState::Scheduled, 3_600), &full);
     check_not_due(
         &put_off,
         &RateStatus {
@@ -258,9 +263,9 @@ fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
     };
     let gate =
         |job: &Job, rate: &RateStatus| answer_limited(Some(job), Around::Served, Some(rate)).gate();
-    let put_off = job(State::Scheduled, 20);
+    let put_off = job(JobState::Scheduled, 20);
     assert_eq!(gate(&put_off, &full), "rate_limited");
-    assert_eq!(gate(&job(State::Scheduled, 21), &full), "not_due");
+    assert_eq!(gate(&job(JobState::Scheduled, 21), &full), "not_due");
     assert_eq!(
         gate(
             &put_off,
@@ -287,7 +292,7 @@ fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
             .next_step(Some(job))
             .expect("a step")
     };
-    let ready = job(State::Ready, 0);
+    let ready = job(JobState::Ready, 0);
     assert!(step(&put_off, limit).starts_with("a higher rate_limit for emails"));
     assert!(step(&ready, limit.over(Span::secs(30))).starts_with("a higher rate_limit for emails"));
     let long = step(&put_off, limit.over(Span::secs(30)));
@@ -301,16 +306,21 @@ fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
 fn a_ready_job_needs_a_worker_that_serves_its_queue() {
     let sentence = "it is ready, but no live worker serves its queue";
     for ready in [
-        job(State::Ready, 0),
-        job(State::Scheduled, -1),
-        job(State::Retrying, 0),
+        job(JobState::Ready, 0),
+        job(JobState::Scheduled, -1),
+        job(JobState::Retrying, 0),
     ] {
         check(&ready, Around::NobodyWorks, "no_worker", sentence);
         check(&ready, Around::OthersWork, "no_worker", sentence);
     }
     let sentence =
         "it is ready, with up to 4 jobs before it; 1 worker serving its queue, 8 jobs in hand";
-    check(&job(State::Ready, 0), Around::Served, "waiting", sentence);
+    check(
+        &job(JobState::Ready, 0),
+        Around::Served,
+        "waiting",
+        sentence,
+    );
 }
 
 #[test]
@@ -326,23 +336,23 @@ fn a_running_job_names_its_worker_even_in_a_paused_queue() {
 
 #[test]
 fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
-    let silence = |seen_secs: i64, job: &Job| match why(Facts {
+    let silence = |seen_secs: i64, job: &Job| match explain_job(JobFacts {
         job: Some(job),
         holder_seen_at: Some(at(seen_secs)),
         ..FACTS
     }) {
-        Why::Running { silence, .. } => silence,
+        JobExplanation::Running { silence, .. } => silence,
         other => unreachable!("{other:?}"),
     };
     assert_eq!(silence(-5, &held(10)), None, "one heartbeat is due now");
     assert_eq!(silence(-7, &held(8)), None);
-    let told = Silence {
+    let told = WorkerSilence {
         seen_at: at(-9),
         lasts: Span::secs(9),
         reruns_by: at(9),
     };
     assert_eq!(silence(-9, &held(6)), Some(told));
-    let why = why(Facts {
+    let why = explain_job(JobFacts {
         job: Some(&held(6)),
         holder_seen_at: Some(at(-9)),
         ..FACTS
@@ -362,27 +372,27 @@ fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
 #[test]
 fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
     let lost = |hours: &[i64], job: Job| {
-        let failure = |history: History, hours: &i64| {
+        let failure = |history: FailureHistory, hours: &i64| {
             let (at, worker) = (
                 NOW.before(Span::hours(*hours)),
                 WorkerName::new(&format!("host/{hours}")),
             );
-            history.with(Failure::new(
+            history.with_failure(FailureRecord::new(
                 at,
                 1,
-                Cause::Lost,
+                FailureCause::Lost,
                 &worker,
                 ErrorReport::message("vanished"),
             ))
         };
-        let history = hours.iter().fold(History::default(), failure);
+        let history = hours.iter().fold(FailureHistory::default(), failure);
         Job {
             lost_leases: u32::try_from(hours.len()).unwrap(),
             history,
             ..job
         }
     };
-    let ready = lost(&[100, 20, 1], job(State::Ready, 0));
+    let ready = lost(&[100, 20, 1], job(JobState::Ready, 0));
     let sentence = "it is ready, but 2 workers vanished with it in the last 3d, host/1 most recently, and it dies of 3; until \
                     then a worker runs one such job at a time, to learn which of them it is; 1 worker serving its queue";
     check(&ready, Around::Served, "suspect", sentence);
@@ -392,7 +402,7 @@ fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
         "no_worker"
     );
     assert_eq!(
-        answer(Some(&lost(&[73], job(State::Ready, 0))), Around::Served).gate(),
+        answer(Some(&lost(&[73], job(JobState::Ready, 0))), Around::Served).gate(),
         "waiting"
     );
     let why = answer(Some(&ready), Around::Served);
@@ -413,21 +423,21 @@ fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
 #[test]
 fn an_ended_job_says_how() {
     check(
-        &job(State::Done, 0),
+        &job(JobState::Done, 0),
         Around::Served,
         "done",
         "it is done, since 2026-01-01T00:00:00Z",
     );
     let sentence = "it is dead because its attempts are used up, since 2026-01-01T00:00:00Z; the last error was: no route";
     check(
-        &ended(State::Dead, Reason::AttemptsExhausted),
+        &ended(JobState::Dead, EndReason::AttemptsExhausted),
         Around::Served,
         "dead",
         sentence,
     );
     let sentence = "it was cancelled because an operator called it off, at 2026-01-01T00:00:00Z";
     check(
-        &ended(State::Cancelled, Reason::Operator),
+        &ended(JobState::Cancelled, EndReason::Operator),
         Around::Served,
         "cancelled",
         sentence,
@@ -449,14 +459,14 @@ fn a_queue_whose_workers_all_take_nothing_new_is_named() {
             .map(|name| WorkerName::new(name))
             .collect::<Vec<_>>()
     };
-    let ready = job(State::Ready, 0);
+    let ready = job(JobState::Ready, 0);
     let told = |workers: &[WorkerStatus], quiet: &[&str], strangers: &[&str]| {
         let (quiet, strangers) = (names(quiet), names(strangers));
-        why(Facts {
+        explain_job(JobFacts {
             job: Some(&ready),
             workers,
             quiet: &quiet,
-            strangers: &strangers,
+            workers_without_handler: &strangers,
             ..FACTS
         })
     };
@@ -500,24 +510,24 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
     let told = |job: &Job, workers: &[WorkerStatus], strangers: &[&str]| {
         let strangers: Vec<WorkerName> =
             strangers.iter().map(|name| WorkerName::new(name)).collect();
-        why(Facts {
+        explain_job(JobFacts {
             job: Some(job),
             workers,
-            strangers: &strangers,
+            workers_without_handler: &strangers,
             ..FACTS
         })
     };
-    let table: [(State, i64, &[&str], &str); 9] = [
-        (State::Ready, 0, &["a", "b"], "unknown_kind"),
-        (State::Ready, 0, &["a"], "waiting"),
-        (State::Ready, 0, &[], "waiting"),
+    let table: [(JobState, i64, &[&str], &str); 9] = [
+        (JobState::Ready, 0, &["a", "b"], "unknown_kind"),
+        (JobState::Ready, 0, &["a"], "waiting"),
+        (JobState::Ready, 0, &[], "waiting"),
         // Given back by a stranger, for ten seconds.
-        (State::Scheduled, 10, &["a", "b"], "unknown_kind"),
-        (State::Retrying, 10, &["a", "b"], "unknown_kind"),
-        (State::Scheduled, 11, &["a", "b"], "not_due"),
-        (State::Retrying, 11, &["a", "b"], "retrying"),
-        (State::Scheduled, 10, &["a"], "not_due"),
-        (State::Scheduled, -1, &["a", "b"], "unknown_kind"),
+        (JobState::Scheduled, 10, &["a", "b"], "unknown_kind"),
+        (JobState::Retrying, 10, &["a", "b"], "unknown_kind"),
+        (JobState::Scheduled, 11, &["a", "b"], "not_due"),
+        (JobState::Retrying, 11, &["a", "b"], "retrying"),
+        (JobState::Scheduled, 10, &["a"], "not_due"),
+        (JobState::Scheduled, -1, &["a", "b"], "unknown_kind"),
     ];
     for (state, run_in_secs, strangers, gate) in table {
         let why = told(&job(state, run_in_secs), &both, strangers);
@@ -527,7 +537,7 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
             "{state} in {run_in_secs} s, strangers {strangers:?}"
         );
     }
-    let ready = job(State::Ready, 0);
+    let ready = job(JobState::Ready, 0);
     assert_eq!(
         told(&ready, &both, &["a", "b"]).to_string(),
         "it is of kind `default`, and none of the 2 workers that serve its queue has a handler for that"
@@ -541,10 +551,10 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
 #[test]
 fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
     let twin = JobId::named("twin");
-    let told = |job: &Job, holder: Option<KeyHolder>| {
-        why(Facts {
+    let told = |job: &Job, holder: Option<UniqueKeyHolder>| {
+        explain_job(JobFacts {
             job: Some(job),
-            twin: holder,
+            key_holder: holder,
             ..FACTS
         })
     };
@@ -552,44 +562,44 @@ fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
         unique_key: Some(UniqueKey::new("order-7").unwrap()),
         ..job
     };
-    let holder = |job, state| Some(KeyHolder { job, state });
-    let dead = keyed(ended(State::Dead, Reason::Rejected));
+    let holder = |job, state| Some(UniqueKeyHolder { job, state });
+    let dead = keyed(ended(JobState::Dead, EndReason::Rejected));
     let table = [
         (
             dead.clone(),
-            holder(twin, Some(State::Running)),
+            holder(twin, Some(JobState::Running)),
             "unique_twin",
         ),
         (
             dead.clone(),
-            holder(twin, Some(State::Scheduled)),
+            holder(twin, Some(JobState::Scheduled)),
             "unique_twin",
         ),
         (
-            keyed(ended(State::Cancelled, Reason::Operator)),
-            holder(twin, Some(State::Ready)),
+            keyed(ended(JobState::Cancelled, EndReason::Operator)),
+            holder(twin, Some(JobState::Ready)),
             "unique_twin",
         ),
         // A holder that has ended, or is gone, or is the job itself, keeps nobody.
-        (dead.clone(), holder(twin, Some(State::Done)), "dead"),
+        (dead.clone(), holder(twin, Some(JobState::Done)), "dead"),
         (dead.clone(), holder(twin, None), "dead"),
-        (dead.clone(), holder(dead.id, Some(State::Ready)), "dead"),
+        (dead.clone(), holder(dead.id, Some(JobState::Ready)), "dead"),
         (dead.clone(), None, "dead"),
         (
-            ended(State::Dead, Reason::Rejected),
-            holder(twin, Some(State::Ready)),
+            ended(JobState::Dead, EndReason::Rejected),
+            holder(twin, Some(JobState::Ready)),
             "dead",
         ),
         (
-            keyed(job(State::Done, 0)),
-            holder(twin, Some(State::Ready)),
+            keyed(job(JobState::Done, 0)),
+            holder(twin, Some(JobState::Ready)),
             "done",
         ),
     ];
     for (job, holder, gate) in table {
         assert_eq!(told(&job, holder).gate(), gate, "{} {holder:?}", job.state);
     }
-    let why = told(&dead, holder(twin, Some(State::Running)));
+    let why = told(&dead, holder(twin, Some(JobState::Running)));
     assert_eq!(
         why.to_string(),
         format!(
@@ -606,7 +616,7 @@ fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
 
 #[test]
 fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
-    let dead = ended(State::Dead, Reason::AttemptsExhausted);
+    let dead = ended(JobState::Dead, EndReason::AttemptsExhausted);
     let told = |halted| {
         let record = DeadRecord {
             stream: StreamName::new("uptime").unwrap(),
@@ -614,7 +624,7 @@ fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
             position: 120,
             halted,
         };
-        why(Facts {
+        explain_job(JobFacts {
             job: Some(&dead),
             record: Some(&record),
             ..FACTS
@@ -644,16 +654,16 @@ fn every_answer_has_its_fields() {
         serde_json::to_string(&why.details()).unwrap()
     };
     assert_eq!(
-        fields(&job(State::Scheduled, 60), Around::Served),
+        fields(&job(JobState::Scheduled, 60), Around::Served),
         r#"{"at":"2026-01-01T00:01:00Z"}"#
     );
     assert_eq!(
-        fields(&job(State::Ready, 0), Around::Served),
+        fields(&job(JobState::Ready, 0), Around::Served),
         r#"{"before":4,"running":8,"workers":1}"#
     );
     assert_eq!(
         fields(&held(5), Around::Served),
         r#"{"reruns_by":null,"silent_since":null,"since":"2025-12-31T23:59:53Z","strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#
     );
-    assert_eq!(fields(&job(State::Ready, 0), Around::NobodyWorks), "{}");
+    assert_eq!(fields(&job(JobState::Ready, 0), Around::NobodyWorks), "{}");
 }

@@ -1,8 +1,8 @@
 use super::*;
-use crate::Random;
-use crate::testing::{Test, start};
-use backstop_core::order::RunOf;
-use backstop_core::port::Beat;
+use crate::RandomSource;
+use crate::testing::{TestBackstop, start};
+use backstop_core::port::BeatRequest;
+use backstop_core::worker_command::WorkerRun;
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ fn worker() -> WorkerName {
     WorkerName::new("w")
 }
 
-async fn beat(test: &Test, queues: &[&str]) {
+async fn beat(test: &TestBackstop, queues: &[&str]) {
     let queues = queues
         .iter()
         .map(|name| QueueName::new(name).unwrap())
         .collect();
     let now = test.backstop.now();
-    let beat = Beat {
+    let beat = BeatRequest {
         worker: worker(),
         queues,
         leases: Vec::new(),
@@ -26,54 +26,54 @@ async fn beat(test: &Test, queues: &[&str]) {
     test.backstop.store().beat(beat, now).await.unwrap();
 }
 
-async fn tell(test: &Test, run: &str, duty: Duty) {
-    let run = RunOf {
+async fn tell(test: &TestBackstop, run: &str, duty: WorkerState) {
+    let run = WorkerRun {
         id: run.to_owned(),
         since: test.backstop.now(),
     };
-    let card = Card::here(About::default(), run, 2, duty);
-    card::put_card(&test.backstop, &worker(), &card)
+    let card = WorkerHeartbeat::of_local_worker(WorkerDescription::default(), run, 2, duty);
+    heartbeat::write_heartbeat(&test.backstop, &worker(), &card)
         .await
         .unwrap();
 }
 
-async fn order(test: &Test, order: Order) -> Option<Given> {
+async fn order(test: &TestBackstop, order: WorkerCommand) -> Option<WorkerCommandResult> {
     // So that the audit is in order.
     test.clock.advance(Span::millis(10));
     test.backstop
         .changes("ada")
-        .order(&worker(), order)
+        .command_worker(&worker(), order)
         .await
         .unwrap()
 }
 
-async fn seen(test: &Test) -> WorkerInfo {
+async fn seen(test: &TestBackstop) -> WorkerInfo {
     test.backstop.workers(LISTED).await.unwrap().remove(0)
 }
 
-async fn health(test: &Test) -> Health {
+async fn health(test: &TestBackstop) -> WorkerHealth {
     seen(test).await.health(test.backstop.now())
 }
 
 #[tokio::test]
 async fn nobody_is_asked_who_never_was_or_is_gone_for_good() {
     let test = start();
-    assert_eq!(order(&test, Order::Stop).await, None, "never was");
+    assert_eq!(order(&test, WorkerCommand::Stop).await, None, "never was");
     beat(&test, &["q"]).await;
     test.clock.advance(Span::secs(31));
     assert_eq!(
-        order(&test, Order::Stop).await,
+        order(&test, WorkerCommand::Stop).await,
         None,
         "it would be another one when it comes back"
     );
-    tell(&test, "a", Duty::Working).await;
+    tell(&test, "a", WorkerState::Working).await;
     assert!(
-        order(&test, Order::Stop).await.is_some(),
+        order(&test, WorkerCommand::Stop).await.is_some(),
         "this run of it may come back"
     );
     test.clock.advance(LISTED);
     assert_eq!(
-        order(&test, Order::Stop).await,
+        order(&test, WorkerCommand::Stop).await,
         None,
         "not heard of within the hour"
     );
@@ -94,39 +94,39 @@ async fn nobody_is_asked_who_never_was_or_is_gone_for_good() {
 async fn an_order_stands_with_who_gave_it_until_it_is_taken_back() {
     let test = start();
     beat(&test, &["q"]).await;
-    tell(&test, "a", Duty::Working).await;
-    assert_eq!(health(&test).await, Health::Live);
+    tell(&test, "a", WorkerState::Working).await;
+    assert_eq!(health(&test).await, WorkerHealth::Live);
     let given = |ordered, asked| {
-        Some(Given {
-            ordered,
-            asked,
+        Some(WorkerCommandResult {
+            outcome: ordered,
+            desired_state: asked,
             listens: true,
         })
     };
     assert_eq!(
-        order(&test, Order::Quiet).await,
-        given(Ordered::Given, Some(Asked::Quiet))
+        order(&test, WorkerCommand::Quiet).await,
+        given(CommandOutcome::Given, Some(DesiredWorkerState::Quiet))
     );
     assert_eq!(
-        order(&test, Order::Quiet).await,
-        given(Ordered::Same, Some(Asked::Quiet))
+        order(&test, WorkerCommand::Quiet).await,
+        given(CommandOutcome::Same, Some(DesiredWorkerState::Quiet))
     );
-    assert_eq!(health(&test).await, Health::Quiet);
-    assert_eq!(seen(&test).await.asked.unwrap().by, "ada");
+    assert_eq!(health(&test).await, WorkerHealth::Quiet);
+    assert_eq!(seen(&test).await.active_command.unwrap().by, "ada");
     assert_eq!(
-        order(&test, Order::Stop).await,
-        given(Ordered::Given, Some(Asked::Stop))
+        order(&test, WorkerCommand::Stop).await,
+        given(CommandOutcome::Given, Some(DesiredWorkerState::Stop))
     );
-    assert_eq!(health(&test).await, Health::Stopping);
+    assert_eq!(health(&test).await, WorkerHealth::Stopping);
     assert_eq!(
-        order(&test, Order::Resume).await,
-        given(Ordered::Given, None)
+        order(&test, WorkerCommand::Resume).await,
+        given(CommandOutcome::Given, None)
     );
-    assert_eq!(health(&test).await, Health::Live);
-    tell(&test, "a", Duty::Stopping).await;
+    assert_eq!(health(&test).await, WorkerHealth::Live);
+    tell(&test, "a", WorkerState::Stopping).await;
     assert_eq!(
-        order(&test, Order::Resume).await,
-        given(Ordered::TooLate, None)
+        order(&test, WorkerCommand::Resume).await,
+        given(CommandOutcome::TooLate, None)
     );
 }
 
@@ -134,51 +134,54 @@ async fn an_order_stands_with_who_gave_it_until_it_is_taken_back() {
 async fn a_worker_that_restarts_under_its_name_has_not_been_asked_and_can_be_asked_anew() {
     let test = start();
     beat(&test, &["q"]).await;
-    tell(&test, "a", Duty::Working).await;
-    order(&test, Order::Stop).await.unwrap();
-    tell(&test, "b", Duty::Working).await;
+    tell(&test, "a", WorkerState::Working).await;
+    order(&test, WorkerCommand::Stop).await.unwrap();
+    tell(&test, "b", WorkerState::Working).await;
     assert_eq!(
-        (health(&test).await, seen(&test).await.asked),
-        (Health::Live, None)
+        (health(&test).await, seen(&test).await.active_command),
+        (WorkerHealth::Live, None)
     );
-    let given = order(&test, Order::Quiet).await.unwrap();
+    let given = order(&test, WorkerCommand::Quiet).await.unwrap();
     assert_eq!(
         given,
-        Given {
-            ordered: Ordered::Given,
-            asked: Some(Asked::Quiet),
+        WorkerCommandResult {
+            outcome: CommandOutcome::Given,
+            desired_state: Some(DesiredWorkerState::Quiet),
             listens: true
         },
         "the old order is no order"
     );
     // The one that ended late takes away nothing of the one that runs.
-    let old = RunOf {
+    let old = WorkerRun {
         id: "a".to_owned(),
         since: test.backstop.now(),
     };
-    card::withdraw(&test.backstop, &worker(), &old)
+    heartbeat::withdraw(&test.backstop, &worker(), &old)
         .await
         .unwrap();
-    assert_eq!(health(&test).await, Health::Quiet);
+    assert_eq!(health(&test).await, WorkerHealth::Quiet);
 }
 
 #[tokio::test(start_paused = true)]
 async fn orders_at_once_leave_the_greater_one() {
     use backstop_testkit::flaky::{Flaky, Odds};
     // Whoever reads first, both have read before one of them writes.
-    for [first, second] in [[Order::Quiet, Order::Stop], [Order::Stop, Order::Quiet]] {
+    for [first, second] in [
+        [WorkerCommand::Quiet, WorkerCommand::Stop],
+        [WorkerCommand::Stop, WorkerCommand::Quiet],
+    ] {
         let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
         let clock = start().clock;
-        let test = Test {
+        let test = TestBackstop {
             backstop: Backstop::on(
                 Arc::<Flaky>::clone(&store),
                 clock.clone(),
-                Random::seeded(1),
+                RandomSource::seeded(1),
             ),
             clock,
         };
         beat(&test, &["q"]).await;
-        tell(&test, "a", Duty::Working).await;
+        tell(&test, "a", WorkerState::Working).await;
         store.set_odds(Odds {
             delay_after: 1.0,
             delay_max: Duration::from_millis(100),
@@ -187,15 +190,15 @@ async fn orders_at_once_leave_the_greater_one() {
         let name = worker();
         let give = async |order| {
             test.backstop
-                .order(&name, order, "ada")
+                .command_worker(&name, order, "ada")
                 .await
                 .unwrap()
                 .unwrap()
         };
         tokio::join!(give(first), give(second));
         assert_eq!(
-            seen(&test).await.asked.unwrap().asked,
-            Asked::Stop,
+            seen(&test).await.active_command.unwrap().asked,
+            DesiredWorkerState::Stop,
             "{first} and {second}"
         );
     }
@@ -205,27 +208,27 @@ async fn orders_at_once_leave_the_greater_one() {
 async fn a_worker_that_hears_no_orders_is_shown_as_it_is_and_that_is_said() {
     let test = start();
     beat(&test, &["q"]).await;
-    let given = order(&test, Order::Stop).await.unwrap();
+    let given = order(&test, WorkerCommand::Stop).await.unwrap();
     assert_eq!(
         given,
-        Given {
-            ordered: Ordered::Given,
-            asked: Some(Asked::Stop),
+        WorkerCommandResult {
+            outcome: CommandOutcome::Given,
+            desired_state: Some(DesiredWorkerState::Stop),
             listens: false
         }
     );
-    assert_eq!(health(&test).await, Health::Live, "it works on");
+    assert_eq!(health(&test).await, WorkerHealth::Live, "it works on");
     assert!(seen(&test).await.takes_jobs(test.backstop.now()));
     assert_eq!(
-        seen(&test).await.asked.unwrap().asked,
-        Asked::Stop,
+        seen(&test).await.active_command.unwrap().asked,
+        DesiredWorkerState::Stop,
         "and what it was asked for is shown"
     );
     test.clock.advance(Span::secs(1));
-    tell(&test, "a", Duty::Working).await;
+    tell(&test, "a", WorkerState::Working).await;
     assert_eq!(
         health(&test).await,
-        Health::Live,
+        WorkerHealth::Live,
         "the order was for the run before"
     );
 }
@@ -236,22 +239,26 @@ async fn a_worker_is_shown_as_its_beats_and_its_card_say() {
     beat(&test, &["q"]).await;
     assert_eq!(
         health(&test).await,
-        Health::Live,
+        WorkerHealth::Live,
         "a worker elsewhere has no card"
     );
     beat(&test, &[]).await;
-    assert_eq!(health(&test).await, Health::Stopped, "it said goodbye");
-    tell(&test, "a", Duty::Working).await;
-    assert_eq!(health(&test).await, Health::Live, "it keeps house");
+    assert_eq!(
+        health(&test).await,
+        WorkerHealth::Stopped,
+        "it said goodbye"
+    );
+    tell(&test, "a", WorkerState::Working).await;
+    assert_eq!(health(&test).await, WorkerHealth::Live, "it keeps house");
     assert_eq!(
         seen(&test).await.taken,
         0,
         "a card may be older than what the store knows"
     );
-    tell(&test, "a", Duty::Stopping).await;
-    assert_eq!(health(&test).await, Health::Stopping, "by a signal");
+    tell(&test, "a", WorkerState::Stopping).await;
+    assert_eq!(health(&test).await, WorkerHealth::Stopping, "by a signal");
     test.clock.advance(Span::secs(31));
-    assert_eq!(health(&test).await, Health::Stopped);
+    assert_eq!(health(&test).await, WorkerHealth::Stopped);
 }
 
 #[test]
@@ -270,26 +277,38 @@ fn what_a_worker_left_is_forgotten_once_it_is_gone() {
         )
     };
     let (fresh, old) = (now.before(Span::hours(1)), now.before(Span::hours(25)));
-    assert!(!Card::is_over(&card("cards/gone", fresh), &living, now));
-    assert!(!Card::is_over(&card("cards/alive", old), &living, now));
-    assert!(Card::is_over(&card("cards/gone", old), &living, now));
-    let standing = Standing {
-        asked: Asked::Quiet,
+    assert!(!WorkerHeartbeat::is_over(
+        &card("cards/gone", fresh),
+        &living,
+        now
+    ));
+    assert!(!WorkerHeartbeat::is_over(
+        &card("cards/alive", old),
+        &living,
+        now
+    ));
+    assert!(WorkerHeartbeat::is_over(
+        &card("cards/gone", old),
+        &living,
+        now
+    ));
+    let standing = ActiveCommand {
+        asked: DesiredWorkerState::Quiet,
         at: now,
         by: String::new(),
         run: None,
     };
-    let order = |standing| serde_json::to_vec(&card::OrderCell(standing)).unwrap();
-    assert!(!card::OrderCell::is_over(
+    let order = |standing| serde_json::to_vec(&heartbeat::CommandCell(standing)).unwrap();
+    assert!(!heartbeat::CommandCell::is_over(
         &cell("orders/alive", order(Some(standing.clone()))),
         &living
     ));
-    assert!(card::OrderCell::is_over(
+    assert!(heartbeat::CommandCell::is_over(
         &cell("orders/gone", order(Some(standing))),
         &living
     ));
     assert!(
-        card::OrderCell::is_over(&cell("orders/alive", order(None)), &living),
+        heartbeat::CommandCell::is_over(&cell("orders/alive", order(None)), &living),
         "nothing stands"
     );
 }
@@ -298,26 +317,36 @@ fn what_a_worker_left_is_forgotten_once_it_is_gone() {
 async fn a_worker_that_missed_two_heartbeats_is_not_shown_as_live() {
     let test = start();
     beat(&test, &["q"]).await;
-    let run = RunOf {
+    let run = WorkerRun {
         id: "a".to_owned(),
         since: test.backstop.now(),
     };
-    let card = Card::here(About::default(), run, 2, Duty::Working).beating_every(Span::secs(5));
-    card::put_card(&test.backstop, &worker(), &card)
+    let card = WorkerHeartbeat::of_local_worker(
+        WorkerDescription::default(),
+        run,
+        2,
+        WorkerState::Working,
+    )
+    .beating_every(Span::secs(5));
+    heartbeat::write_heartbeat(&test.backstop, &worker(), &card)
         .await
         .unwrap();
     test.clock.advance(Span::secs(11));
-    assert_eq!(health(&test).await, Health::Live);
+    assert_eq!(health(&test).await, WorkerHealth::Live);
     test.clock.advance(Span::secs(1));
-    assert_eq!(health(&test).await, Health::Stopped, "it holds nothing");
+    assert_eq!(
+        health(&test).await,
+        WorkerHealth::Stopped,
+        "it holds nothing"
+    );
     let slow = card.beating_every(Span::secs(20));
-    card::put_card(&test.backstop, &worker(), &slow)
+    heartbeat::write_heartbeat(&test.backstop, &worker(), &slow)
         .await
         .unwrap();
     test.clock.advance(Span::secs(29));
     assert_eq!(
         health(&test).await,
-        Health::Live,
+        WorkerHealth::Live,
         "its lease is longer, and it beats less often"
     );
 }

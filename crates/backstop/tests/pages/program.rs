@@ -1,4 +1,4 @@
-use backstop::{Backstop, Fail, Run, Task};
+use backstop::{Backstop, RunError, Run, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .worker()
         .handle(|task: Welcome, run: Run| async move {
             println!("attempt {} for {}", run.attempt(), task.email);
-            Ok::<(), Fail>(())
+            Ok::<(), RunError>(())
         })
         .start()?;
     worker.until_ctrl_c().await;

@@ -2,18 +2,18 @@
 //! missing meanwhile.
 
 use crate::place::{Place, daily, schedule, time};
-use backstop::schedules::{Cron, Entry, Missed, Policy, What};
+use backstop::schedules::{Cron, InstantOutcome, LedgerEntry, MissedPolicy, MissedSettings};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Clock, Random, Schedule, Services, Span};
+use backstop::{Backstop, Clock, RandomSource, Schedule, ServicePlacement, Span};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn with(policy: Policy, schedule: Schedule) -> Schedule {
+fn with(policy: MissedPolicy, schedule: Schedule) -> Schedule {
     Schedule {
-        missed: Missed {
+        missed: MissedSettings {
             policy,
-            ..Missed::default()
+            ..MissedSettings::default()
         },
         ..schedule
     }
@@ -21,7 +21,7 @@ fn with(policy: Policy, schedule: Schedule) -> Schedule {
 
 #[tokio::test]
 async fn a_clock_that_was_days_ahead_for_a_moment_silences_nothing() {
-    for policy in [Policy::Skip, Policy::One, Policy::All] {
+    for policy in [MissedPolicy::Skip, MissedPolicy::One, MissedPolicy::All] {
         let place = Place::in_memory("2026-11-16T07:00:00Z");
         let daily = with(policy, daily());
         let one = std::slice::from_ref(&daily);
@@ -33,7 +33,7 @@ async fn a_clock_that_was_days_ahead_for_a_moment_silences_nothing() {
             .await;
         let early = place.digests().await;
         assert!(
-            early.len() <= 7 && (policy == Policy::Skip) == early.is_empty(),
+            early.len() <= 7 && (policy == MissedPolicy::Skip) == early.is_empty(),
             "{policy:?}: {early:?}"
         );
         let missed = place
@@ -75,14 +75,14 @@ async fn workers_go_on_when_the_clock_is_right_again() {
     let backstop = Backstop::on(
         Arc::new(MemoryStore::new()),
         Arc::<VirtualClock>::clone(&clock),
-        Random::seeded(3),
+        RandomSource::seeded(3),
     );
-    let hourly = with(Policy::One, schedule("hourly", "0 * * * *"));
+    let hourly = with(MissedPolicy::One, schedule("hourly", "0 * * * *"));
     let start = |name: &str| {
         backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .schedule(hourly.clone())
             .start()
             .unwrap()
@@ -95,7 +95,8 @@ async fn workers_go_on_when_the_clock_is_right_again() {
     clock.jump(-Span::hours(14).as_micros());
     tokio::time::sleep(Duration::from_hours(5)).await;
     let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
-    let told = |entry: &Entry| format!("{} {}", &entry.instant.to_string()[11..13], entry.what);
+    let told =
+        |entry: &LedgerEntry| format!("{} {}", &entry.instant.to_string()[11..13], entry.outcome);
     let told: Vec<String> = runs.iter().rev().map(told).collect();
     let each = [
         "00 fired", "01 fired", "02 fired", "03 fired", "04 fired", "05 fired",
@@ -116,7 +117,7 @@ async fn workers_go_on_when_the_clock_is_right_again() {
 async fn an_instant_that_fell_into_a_jump_is_fired_and_what_was_fired_before_it_is_not_again() {
     for days in [10, 400] {
         let place = Place::in_memory("2026-11-14T00:00:00Z");
-        let daily = with(Policy::All, daily());
+        let daily = with(MissedPolicy::All, daily());
         let one = std::slice::from_ref(&daily);
         for day in 14..=16 {
             place.set(&format!("2026-11-{day}T08:30:00Z"));
@@ -211,16 +212,16 @@ async fn a_cron_that_is_changed_after_days_without_anybody_leaves_no_date_unexpl
 #[tokio::test]
 async fn what_was_given_up_is_listed_as_missed_and_nobody_is_asked_to_do_something_about_it() {
     for (policy, max, listed) in [
-        (Policy::Skip, 7, 3),
-        (Policy::All, 1, 2),
-        (Policy::One, 7, 0),
+        (MissedPolicy::Skip, 7, 3),
+        (MissedPolicy::All, 1, 2),
+        (MissedPolicy::One, 7, 0),
     ] {
         let place = Place::in_memory("2026-11-16T00:00:00Z");
         let daily = Schedule {
-            missed: Missed {
+            missed: MissedSettings {
                 policy,
                 max,
-                ..Missed::default()
+                ..MissedSettings::default()
             },
             ..daily()
         };
@@ -248,6 +249,10 @@ async fn what_was_given_up_is_listed_as_missed_and_nobody_is_asked_to_do_somethi
         assert_eq!(schedules.unfired(one).await.unwrap(), [], "{policy:?}");
         assert_eq!(schedules.status(&daily).await.unwrap().missing, 0);
         let runs = schedules.runs(&daily.name, 9).await.unwrap();
-        assert!(runs.iter().all(|entry| entry.what != What::Due), "{runs:?}");
+        assert!(
+            runs.iter()
+                .all(|entry| entry.outcome != InstantOutcome::Due),
+            "{runs:?}"
+        );
     }
 }

@@ -7,12 +7,14 @@ mod clocks;
 mod place;
 mod stores;
 
-use backstop::core::Bounds;
-use backstop::core::port::{PageQuery, Store};
+use backstop::core::QueueBounds;
+use backstop::core::port::{ListJobsRequest, Store};
 use backstop::core::schedule::job_id;
-use backstop::schedules::{Entry, Missed, Policy, TriggerError, What, Why};
+use backstop::schedules::{
+    InstantOutcome, LedgerEntry, MissedPolicy, MissedSettings, SkipReason, TriggerError,
+};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Clock, Random, Run, Schedule, Services, Span, State};
+use backstop::{Backstop, Clock, JobState, RandomSource, Run, Schedule, ServicePlacement, Span};
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Fault, Flaky, Odds};
@@ -69,7 +71,7 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(VirtualClock::start());
         let often = Schedule {
-            missed: Missed::default(),
+            missed: MissedSettings::default(),
             ..schedule("often", "*/5 * * * *")
         };
         let worker = |n: u64| {
@@ -85,12 +87,12 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
             let backstop = Backstop::on(
                 Arc::new(flaky),
                 Arc::<VirtualClock>::clone(&clock),
-                Random::seeded(seed * 10 + n),
+                RandomSource::seeded(seed * 10 + n),
             );
             backstop
                 .worker()
                 .name(&n.to_string())
-                .services(Services::CallersRuntime)
+                .services(ServicePlacement::CallersRuntime)
                 .schedule(often.clone())
                 .start()
                 .unwrap()
@@ -104,7 +106,7 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
         let backstop = Backstop::on(
             Arc::clone(&store),
             Arc::<VirtualClock>::clone(&clock),
-            Random::seeded(9),
+            RandomSource::seeded(9),
         );
         let runs = backstop.schedules().runs(&often.name, 100).await.unwrap();
         // The first may have been registered late, by a store that did not answer at once.
@@ -114,12 +116,12 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
         );
         assert!(
             runs.iter()
-                .all(|entry| matches!(entry.what, What::Fired | What::Late)),
+                .all(|entry| matches!(entry.outcome, InstantOutcome::Fired | InstantOutcome::Late)),
             "seed {seed}: {runs:?}"
         );
-        let query = PageQuery {
+        let query = ListJobsRequest {
             limit: 1_000,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         assert_eq!(
             store.jobs(query, clock.now()).await.unwrap().jobs.len(),
@@ -134,14 +136,14 @@ async fn a_worker_fires_at_the_instant_and_runs_what_it_fired() {
     let backstop = Backstop::on(
         Arc::new(MemoryStore::new()),
         Arc::<VirtualClock>::clone(&clock),
-        Random::seeded(3),
+        RandomSource::seeded(3),
     );
     let minutely = schedule("minutely", "* * * * *");
     let start = |name: &str| {
         let worker = backstop
             .worker()
             .name(name)
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .schedule(minutely.clone());
         worker
             .handle_raw("digests", |_: Run| async { Ok(()) })
@@ -161,14 +163,14 @@ async fn a_worker_fires_at_the_instant_and_runs_what_it_fired() {
         "the first instant is that of its registration"
     );
     for entry in &runs {
-        assert_eq!(entry.what, What::Fired);
+        assert_eq!(entry.outcome, InstantOutcome::Fired);
         assert!(entry.lateness() < Span::millis(200), "{entry:?}");
         let job = backstop
             .job(entry.job(&minutely.name).unwrap())
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(job.state, State::Done);
+        assert_eq!(job.state, JobState::Done);
     }
     let status = backstop.schedules().status(&minutely).await.unwrap();
     assert_eq!(
@@ -191,11 +193,11 @@ async fn many_workers_leave_an_instant_to_the_one_that_was_first() {
             Arc::<Counted>::clone(&store),
             Arc::<VirtualClock>::clone(&clock),
         );
-        let worker = Backstop::on(store, clock, Random::seeded(n))
+        let worker = Backstop::on(store, clock, RandomSource::seeded(n))
             .worker()
             .name(&n.to_string());
         worker
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .schedule(minutely.clone())
             .start()
             .unwrap()
@@ -214,7 +216,11 @@ async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_se
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let clock = Arc::new(VirtualClock::start());
     let backstop = |store: Arc<dyn Store>| {
-        Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(2))
+        Backstop::on(
+            store,
+            Arc::<VirtualClock>::clone(&clock),
+            RandomSource::seeded(2),
+        )
     };
     let hourly = schedule("hourly", "0 * * * *");
     let flaky = Arc::new(Flaky::new(Arc::clone(&store), 1));
@@ -236,35 +242,43 @@ async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_se
     );
     let other = backstop(Arc::clone(&store));
     assert_eq!(
-        other.schedules().runs(&hourly.name, 9).await.unwrap()[0].what,
-        What::Due
+        other.schedules().runs(&hourly.name, 9).await.unwrap()[0].outcome,
+        InstantOutcome::Due
     );
     let worker = other
         .worker()
-        .services(Services::CallersRuntime)
+        .services(ServicePlacement::CallersRuntime)
         .schedule(hourly.clone())
         .start()
         .unwrap();
     tokio::time::sleep(Duration::from_secs(8)).await;
     let runs = other.schedules().runs(&hourly.name, 9).await.unwrap();
-    assert_eq!((runs.len(), runs[0].what), (1, What::Fired), "{runs:?}");
+    assert_eq!(
+        (runs.len(), runs[0].outcome),
+        (1, InstantOutcome::Fired),
+        "{runs:?}"
+    );
     worker.stop();
     worker.stopped().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
-    for (policy, expected) in [(Policy::Skip, 1), (Policy::One, 2), (Policy::All, 4)] {
+    for (policy, expected) in [
+        (MissedPolicy::Skip, 1),
+        (MissedPolicy::One, 2),
+        (MissedPolicy::All, 4),
+    ] {
         let clock = Arc::new(VirtualClock::start());
         let backstop = Backstop::on(
             Arc::new(MemoryStore::new()),
             Arc::<VirtualClock>::clone(&clock),
-            Random::seeded(3),
+            RandomSource::seeded(3),
         );
-        let missed = Missed {
+        let missed = MissedSettings {
             policy,
             max: 3,
-            ..Missed::default()
+            ..MissedSettings::default()
         };
         let hourly = Schedule {
             missed,
@@ -272,7 +286,7 @@ async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
         };
         let worker = backstop
             .worker()
-            .services(Services::CallersRuntime)
+            .services(ServicePlacement::CallersRuntime)
             .schedule(hourly.clone())
             .start()
             .unwrap();
@@ -280,22 +294,25 @@ async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
         clock.jump(Span::hours(6).plus(Span::minutes(50)).as_micros());
         tokio::time::sleep(Duration::from_mins(1)).await;
         let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
-        let fired: Vec<&Entry> = runs.iter().filter(|entry| entry.what.has_job()).collect();
+        let fired: Vec<&LedgerEntry> = runs
+            .iter()
+            .filter(|entry| entry.outcome.has_job())
+            .collect();
         assert_eq!(
             (runs.len(), fired.len()),
             (7, expected),
             "{policy:?}: {runs:?}"
         );
-        if policy == Policy::One {
+        if policy == MissedPolicy::One {
             let newest = fired[0].instant;
             assert_eq!(
-                (fired[0].what, newest.to_string().as_str()),
-                (What::MadeUp, "2026-01-01T06:00:00Z")
+                (fired[0].outcome, newest.to_string().as_str()),
+                (InstantOutcome::MadeUp, "2026-01-01T06:00:00Z")
             );
             assert!(
                 runs[1..6]
                     .iter()
-                    .all(|entry| entry.what == What::Coalesced(newest))
+                    .all(|entry| entry.outcome == InstantOutcome::Coalesced(newest))
             );
         }
         worker.stop();
@@ -377,9 +394,9 @@ async fn a_full_queue_is_tried_again_and_nothing_is_entered_meanwhile() {
     let daily = daily();
     let one = std::slice::from_ref(&daily);
     place.race(1, one).await;
-    let bounds = |max| Bounds {
+    let bounds = |max| QueueBounds {
         max_size: Some(max),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     place
         .store
@@ -464,7 +481,7 @@ async fn a_run_by_hand_is_entered_under_its_own_id_and_touches_no_instant() {
     let runs = process.schedules().runs(&daily.name, 10).await.unwrap();
     assert_eq!(
         runs.iter()
-            .map(|entry| entry.what.as_str())
+            .map(|entry| entry.outcome.as_str())
             .collect::<Vec<_>>(),
         ["fired", "triggered", "triggered"]
     );
@@ -497,7 +514,7 @@ async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost
         .worker()
         .handle_raw("digests", |_: Run| async { Ok(()) });
     let gone = backstop::QueueSettings {
-        shelf: backstop::core::port::Shelf {
+        retention: backstop::core::port::Retention {
             done_for: Span::ZERO,
             ..Default::default()
         },
@@ -505,13 +522,13 @@ async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost
     };
     assert_eq!(worked.queue("digests", gone).drain().await.unwrap().done, 1);
     assert!(place.jobs().await.is_empty());
-    let query = backstop::core::port::CellQuery {
+    let query = backstop::core::port::ListCellsRequest {
         prefix: "ledger/".to_owned(),
         after: None,
         limit: 10,
     };
     for cell in place.store.list_cells(query).await.unwrap() {
-        let removal = backstop::core::port::Swap {
+        let removal = backstop::core::port::CellSwap {
             name: cell.name,
             seen: Some(cell.version),
             version: 1,
@@ -529,9 +546,9 @@ async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost
 async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
     let place = Place::in_memory("2026-01-01T00:00:00Z");
     let hourly = Schedule {
-        missed: Missed {
-            policy: Policy::Skip,
-            ..Missed::default()
+        missed: MissedSettings {
+            policy: MissedPolicy::Skip,
+            ..MissedSettings::default()
         },
         ..schedule("hourly", "0 * * * *")
     };
@@ -541,7 +558,7 @@ async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
         place.clock.advance(Span::days(3));
         place.race(1, one).await;
     }
-    let query = backstop::core::port::CellQuery {
+    let query = backstop::core::port::ListCellsRequest {
         prefix: "ledger/".to_owned(),
         after: None,
         limit: 1_000,
@@ -559,7 +576,7 @@ async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
         .unwrap();
     let old = runs
         .iter()
-        .filter(|entry| entry.what == What::Missed(Why::TooOld))
+        .filter(|entry| entry.outcome == InstantOutcome::Missed(SkipReason::TooOld))
         .count();
     assert!((71..=73).contains(&old), "{old}");
 }
@@ -568,9 +585,9 @@ async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
 async fn a_worker_whose_schedule_cannot_work_does_not_start() {
     let place = Place::in_memory("2026-01-01T00:00:00Z");
     let bad = Schedule {
-        missed: Missed {
+        missed: MissedSettings {
             max: 0,
-            ..Missed::default()
+            ..MissedSettings::default()
         },
         ..daily()
     };

@@ -2,10 +2,10 @@
 
 use backstop::core::Job;
 use backstop::core::amend::Filter;
-use backstop::core::port::{PageQuery, Store};
-use backstop::schedules::{Cron, Entry, Missed, Policy, Zone};
+use backstop::core::port::{ListJobsRequest, Store};
+use backstop::schedules::{Cron, LedgerEntry, MissedPolicy, MissedSettings, Zone};
 use backstop::{
-    Backstop, Clock, ManualClock, QueueName, Random, Schedule, ScheduleName, Span, Time,
+    Backstop, Clock, ManualClock, QueueName, RandomSource, Schedule, ScheduleName, Span, Time,
 };
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ pub(crate) fn time(text: &str) -> Time {
 pub(crate) fn schedule(name: &str, cron: &str) -> Schedule {
     Schedule {
         timezone: Zone::new("Europe/London").unwrap(),
-        missed: Missed {
-            policy: Policy::All,
-            ..Missed::default()
+        missed: MissedSettings {
+            policy: MissedPolicy::All,
+            ..MissedSettings::default()
         },
         ..Schedule::new(
             ScheduleName::new(name).unwrap(),
@@ -86,7 +86,7 @@ impl Place {
         Backstop::on(
             store,
             Arc::<ManualClock>::clone(&self.clock),
-            Random::seeded(seed),
+            RandomSource::seeded(seed),
         )
     }
 
@@ -117,10 +117,10 @@ impl Place {
     }
 
     pub(crate) async fn jobs(&self) -> Vec<Job> {
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter: Filter::default(),
             limit: 1_000,
-            ..PageQuery::default()
+            ..ListJobsRequest::default()
         };
         self.store.jobs(query, self.clock.now()).await.unwrap().jobs
     }
@@ -149,13 +149,17 @@ impl Place {
             .runs(&schedule.name, 1_000)
             .await
             .unwrap();
-        let told = |entry: &Entry| {
+        let told = |entry: &LedgerEntry| {
             let why = entry
-                .what
-                .why()
+                .outcome
+                .reason()
                 .map(|why| format!(" ({why})"))
                 .unwrap_or_default();
-            format!("{} {}{why}", &entry.instant.to_string()[5..16], entry.what)
+            format!(
+                "{} {}{why}",
+                &entry.instant.to_string()[5..16],
+                entry.outcome
+            )
         };
         runs.iter().rev().map(told).collect()
     }

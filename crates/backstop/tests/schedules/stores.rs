@@ -1,7 +1,7 @@
 //! What every store must do for schedules alike.
 
 use crate::place::{Place, daily, schedule, weekly};
-use backstop::schedules::{Missed, Policy};
+use backstop::schedules::{MissedPolicy, MissedSettings};
 use backstop::{Clock, Run, Schedule, Span};
 use std::sync::{Arc, Mutex};
 
@@ -116,10 +116,10 @@ async fn a_lost_week_is_made_up(place: &Place) {
 /// However many race for them, and in whatever order they come to agree on days.
 async fn what_is_made_up_runs_oldest_first(place: &Place) {
     let often = Schedule {
-        missed: Missed {
-            policy: Policy::All,
+        missed: MissedSettings {
+            policy: MissedPolicy::All,
             max: 100,
-            ..Missed::default()
+            ..MissedSettings::default()
         },
         ..schedule("often", "0 */3 * * *")
     };

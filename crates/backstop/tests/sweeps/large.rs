@@ -3,8 +3,8 @@
 use crate::world::{World, jobs};
 use backstop::core::limits::RECONCILE_MAX;
 use backstop::core::unique::UniqueKey;
-use backstop::core::{State, Time};
-use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep, Unusable};
+use backstop::core::{JobState, Time};
+use backstop::sweeps::{FindError, FindResult, Finder, Finding, Sweep, UnusableRow};
 use backstop::{Payload, Span};
 use serde_json::json;
 
@@ -13,14 +13,14 @@ struct Useless(usize);
 
 #[async_trait::async_trait]
 impl Finder for Useless {
-    async fn find(&self, _: Time, max: usize) -> Result<Found, FindError> {
-        let unusable = |row: usize| Unusable {
+    async fn find(&self, _: Time, max: usize) -> Result<FindResult, FindError> {
+        let unusable = |row: usize| UnusableRow {
             row: row.into(),
             why: "no key".to_owned(),
         };
-        Ok(Found {
+        Ok(FindResult {
             unusable: (0..self.0.min(max)).map(unusable).collect(),
-            ..Found::default()
+            ..FindResult::default()
         })
     }
 }
@@ -30,7 +30,7 @@ struct Hidden(usize);
 
 #[async_trait::async_trait]
 impl Finder for Hidden {
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
+    async fn find(&self, cutoff: Time, max: usize) -> Result<FindResult, FindError> {
         let mut found = Useless(self.0).find(cutoff, max).await?;
         let key = UniqueKey::new("lost").expect("a key");
         let lost = Finding {
@@ -53,7 +53,7 @@ async fn rows_that_stay_as_they_are_do_not_hide_a_lost_one_behind_them() {
         (10_001, vec![json!("lost")])
     );
     assert!(!report.is_cut && !report.unseen);
-    assert_eq!(world.jobs(State::Ready).await.len(), 1);
+    assert_eq!(world.jobs(JobState::Ready).await.len(), 1);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ struct Slow;
 
 #[async_trait::async_trait]
 impl Finder for Slow {
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
+    async fn find(&self, cutoff: Time, max: usize) -> Result<FindResult, FindError> {
         if max > 10_000 {
             Err(FindError::TooSlow(Span::minutes(1)))
         } else {
@@ -104,13 +104,13 @@ mod rows {
     use crate::databases::Database;
     use crate::world::START;
     use backstop::core::limits::SWEEP_BYTES_MAX;
-    use backstop::sweeps::{Query, Wanted};
+    use backstop::sweeps::{FindScope, SweepQuery};
     use std::fmt::Write;
 
     const ROWS: usize = 40;
     const EACH: usize = 900_000;
 
-    fn query(database: &Database) -> Query {
+    fn query(database: &Database) -> SweepQuery {
         let text = database.dialect("TEXT", "TEXT", "LONGTEXT");
         let half = EACH / 2;
         let note = match database {
@@ -123,10 +123,10 @@ mod rows {
         }
         database.sql(&sql);
         let sql = "SELECT * FROM big WHERE :cutoff IS NOT NULL ORDER BY id";
-        Query::new(&database.url(), sql, "big:{id}", None).expect("a query")
+        SweepQuery::new(&database.url(), sql, "big:{id}", None).expect("a query")
     }
 
-    fn bytes(found: &Found) -> usize {
+    fn bytes(found: &FindResult) -> usize {
         found
             .findings
             .iter()
@@ -139,7 +139,7 @@ mod rows {
         for database in Database::all() {
             let query = query(&database);
             let keys = query
-                .find_wanted(START, 1_000, &Wanted::Keys)
+                .find_wanted(START, 1_000, &FindScope::Keys)
                 .await
                 .expect("found");
             let url = database.url();

@@ -8,12 +8,12 @@ mod large;
 mod stores;
 mod world;
 
-use backstop::core::amend::Action;
-use backstop::core::port::{Operator, Swap};
-use backstop::core::{Bounds, State, Time};
-use backstop::sweeps::{FindError, Finder, Found, Sweep, SweepError};
+use backstop::core::amend::AmendAction;
+use backstop::core::port::{CellSwap, OperatorStore};
+use backstop::core::{JobState, QueueBounds, Time};
+use backstop::sweeps::{FindError, FindResult, Finder, Sweep, SweepError};
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, QueueName, Random, Run, Services, Span};
+use backstop::{Backstop, QueueName, RandomSource, Run, RunError, ServicePlacement, Span};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Fault;
 use backstop_testkit::meters::Meters;
@@ -50,7 +50,7 @@ async fn however_many_sweep_at_once_each_row_gets_one_job() {
         .map(|run| run.expect("no panic"))
         .collect();
     assert_eq!(enqueued.iter().sum::<usize>(), 200, "{enqueued:?}");
-    assert_eq!(world.jobs(State::Ready).await.len(), 200);
+    assert_eq!(world.jobs(JobState::Ready).await.len(), 200);
 }
 
 #[tokio::test]
@@ -69,8 +69,8 @@ async fn recoveries_are_forgotten_when_the_row_is_processed() {
 }
 
 async fn recovered(world: &World) -> usize {
-    use backstop::core::port::{CellQuery, Cells};
-    let query = CellQuery {
+    use backstop::core::port::{CellStore, ListCellsRequest};
+    let query = ListCellsRequest {
         prefix: "sweeps/lost/recovered/".to_owned(),
         after: None,
         limit: 100,
@@ -98,7 +98,7 @@ async fn a_dead_job_is_not_recovered_until_it_is_requeued() {
     let world = World::in_memory();
     world.table.write(1, START);
     world.push(1).await;
-    let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no such user")) };
+    let reject = |_: Run| async { Err::<(), RunError>(RunError::dead("no such user")) };
     world
         .backstop
         .worker()
@@ -112,7 +112,7 @@ async fn a_dead_job_is_not_recovered_until_it_is_requeued() {
         (report.dead, report.would_enqueue),
         (vec![json!(1)], vec![])
     );
-    requeue(&world, world.jobs(State::Dead).await[0].id).await;
+    requeue(&world, world.jobs(JobState::Dead).await[0].id).await;
     assert_eq!(world.run().await.alive, [json!(1)]);
 }
 
@@ -123,14 +123,14 @@ async fn a_job_that_is_cancelled_does_not_settle_its_row() {
     world.push(1).await;
     world.clock.advance(Span::hours(1));
     for recovery in 1..=3 {
-        world.amend(Action::Cancel, State::Ready).await;
+        world.amend(AmendAction::Cancel, JobState::Ready).await;
         assert_eq!(
             world.run().await.enqueued,
             [json!(1)],
             "recovery {recovery}"
         );
     }
-    world.amend(Action::Cancel, State::Ready).await;
+    world.amend(AmendAction::Cancel, JobState::Ready).await;
     assert_eq!(
         world.run().await.buried,
         [json!(1)],
@@ -151,7 +151,7 @@ async fn a_key_that_outlasts_its_job_keeps_the_row_from_being_done_twice() {
         .draft("q")
         .kind("process")
         .unique_key("row:1")
-        .unique_in(&State::ALL);
+        .unique_in(&JobState::ALL);
     draft.push().await.expect("pushed");
     world.work().await;
     world.clock.advance(Span::hours(1));
@@ -174,7 +174,7 @@ struct Stupid;
 
 #[async_trait::async_trait]
 impl Finder for Stupid {
-    async fn find(&self, _: Time, _: usize) -> Result<Found, FindError> {
+    async fn find(&self, _: Time, _: usize) -> Result<FindResult, FindError> {
         unreachable!("an odd row")
     }
 }
@@ -198,9 +198,9 @@ async fn what_a_full_queue_refuses_is_told_and_looked_for_again() {
     world.table.write(1, START);
     world.table.write(2, START);
     let queue = QueueName::new("q").expect("a queue");
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(1),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
     world
         .store
@@ -230,7 +230,7 @@ async fn a_search_that_fails_enqueues_nothing_and_is_remembered() {
     struct Broken;
     #[async_trait::async_trait]
     impl Finder for Broken {
-        async fn find(&self, _: Time, _: usize) -> Result<Found, FindError> {
+        async fn find(&self, _: Time, _: usize) -> Result<FindResult, FindError> {
             Err(FindError::Failed("no such table: orders".to_owned()))
         }
     }
@@ -296,7 +296,7 @@ async fn a_sweep_that_runs_elsewhere_is_not_run_by_hand() {
     let world = World::in_memory();
     let began = world.backstop.now();
     let turn = json!({ "began": began, "until": began.after(Span::minutes(30)), "runner": "elsewhere", "ended": false });
-    let swap = Swap {
+    let swap = CellSwap {
         name: "sweeps/lost/turn".to_owned(),
         seen: None,
         version: 1,
@@ -323,7 +323,7 @@ async fn a_sweep_that_runs_elsewhere_is_not_run_by_hand() {
 }
 
 /// Workers on virtual time that all have the same sweep.
-fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) {
+fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::RunningWorker>) {
     let (store, clock) = (
         Arc::new(MemoryStore::new()),
         Arc::new(VirtualClock::start()),
@@ -331,16 +331,16 @@ fn crew(count: usize) -> (Backstop, Table, Sweep, Vec<backstop::Running>) {
     let backstop = Backstop::on(
         store,
         Arc::<VirtualClock>::clone(&clock),
-        Random::seeded(11),
+        RandomSource::seeded(11),
     );
     let table = Table::default();
     let sweep = Sweep::new("lost", "q", table.clone()).expect("a sweep");
     let workers = (0..count).map(|n| {
-        let idle = |_: Run| async { Ok::<(), Fail>(()) };
+        let idle = |_: Run| async { Ok::<(), RunError>(()) };
         let worker = backstop
             .worker()
             .name(&format!("w{n}"))
-            .services(Services::CallersRuntime);
+            .services(ServicePlacement::CallersRuntime);
         worker
             .handle_raw("other", idle)
             .sweep(sweep.clone())
@@ -388,7 +388,7 @@ async fn a_runner_that_dies_is_followed_by_another() {
         .await
         .expect("read")
         .remove(0);
-    let swap = Swap {
+    let swap = CellSwap {
         name: "sweeps/lost/turn".to_owned(),
         seen: cell.map(|cell| cell.version),
         version: 99,
@@ -439,7 +439,7 @@ async fn a_sweep_survives_a_store_that_fails() {
     world.clock.advance(Span::minutes(31));
     world.run().await;
     assert_eq!(
-        world.jobs(State::Ready).await.len(),
+        world.jobs(JobState::Ready).await.len(),
         50,
         "each one job, none twice"
     );
@@ -513,7 +513,7 @@ async fn a_row_whose_job_is_dead_does_not_match() {
     let world = World::in_memory();
     world.table.write(1, START);
     world.push(1).await;
-    let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no")) };
+    let reject = |_: Run| async { Err::<(), RunError>(RunError::dead("no")) };
     world
         .backstop
         .worker()
@@ -554,7 +554,7 @@ async fn a_run_tells_what_does_not_match_and_searches_no_more_often_than_it_must
     world.table.write(2, START);
     world.push(1).await;
     world.push(3).await;
-    let reject = |_: Run| async { Err::<(), Fail>(Fail::dead("no")) };
+    let reject = |_: Run| async { Err::<(), RunError>(RunError::dead("no")) };
     world
         .backstop
         .worker()

@@ -1,12 +1,12 @@
 //! What sweeps promise, on every store.
 
 use crate::world::{START, World, jobs, requeue};
-use backstop::core::State;
+use backstop::core::JobState;
 use backstop::core::lease::{LeaseNumber, WorkerName};
-use backstop::core::plan::Want;
-use backstop::core::port::{Backlog, Claim};
-use backstop::core::verdict::Reason;
-use backstop::{Fail, QueueName, QueueSettings, RetryPolicy, Run, Span};
+use backstop::core::plan::QueueQuota;
+use backstop::core::port::{Claim, JobStore};
+use backstop::core::verdict::EndReason;
+use backstop::{QueueName, QueueSettings, RetryPolicy, Run, RunError, Span};
 use backstop_testkit::flaky::Fault;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ async fn an_enqueue_that_failed_after_its_row_was_committed_is_made_up_for_once(
     assert_eq!(world.run().await.enqueued, [json!(7)]);
     let again = world.run().await;
     assert_eq!((again.alive, again.enqueued), (vec![json!(7)], vec![]));
-    let ready = world.jobs(State::Ready).await;
+    let ready = world.jobs(JobState::Ready).await;
     assert_eq!(ready.len(), 1);
     assert_eq!(
         (ready[0].kind.as_str(), ready[0].payload.as_bytes()),
@@ -95,7 +95,7 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps(world: &World) {
         retry: later.expect("a policy"),
         ..QueueSettings::default()
     };
-    let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("not now")) };
+    let failing = |_: Run| async { Err::<(), RunError>(RunError::retry("not now")) };
     world
         .backstop
         .worker()
@@ -105,7 +105,7 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps(world: &World) {
         .await
         .expect("drained");
     push(250..500).await;
-    let wants = vec![Want {
+    let wants = vec![QueueQuota {
         queue: QueueName::new("q").expect("a queue"),
         max: 250,
     }];
@@ -137,9 +137,9 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps(world: &World) {
         );
         assert_eq!((report.would_enqueue.len(), report.dead.len()), (0, 0));
         for (state, count) in [
-            (State::Retrying, 250),
-            (State::Running, 250),
-            (State::Ready, 500),
+            (JobState::Retrying, 250),
+            (JobState::Running, 250),
+            (JobState::Ready, 500),
         ] {
             assert_eq!(
                 world.jobs(state).await.len(),
@@ -168,7 +168,7 @@ async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead(world: &World) {
         if minute % 30 == 0 {
             enqueued += world.run().await.enqueued.len();
         }
-        let failing = |_: Run| async { Err::<(), Fail>(Fail::retry("for ever")) };
+        let failing = |_: Run| async { Err::<(), RunError>(RunError::retry("for ever")) };
         let worker = world
             .backstop
             .worker()
@@ -178,7 +178,7 @@ async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead(world: &World) {
         let all = jobs(&world.backstop, None).await;
         assert!(all.len() <= 1, "minute {minute}: {all:?}");
     }
-    let dead = world.jobs(State::Dead).await;
+    let dead = world.jobs(JobState::Dead).await;
     assert_eq!(
         (dead.len(), dead[0].attempt, enqueued),
         (1, 9, 1),
@@ -231,10 +231,10 @@ async fn a_row_whose_jobs_end_in_vain_becomes_a_dead_letter(world: &World) {
         (given_up.buried, given_up.enqueued),
         (vec![json!(1)], vec![])
     );
-    let dead = world.jobs(State::Dead).await;
+    let dead = world.jobs(JobState::Dead).await;
     assert_eq!(
         (dead.len(), dead[0].reason),
-        (1, Some(Reason::AttemptsExhausted))
+        (1, Some(EndReason::AttemptsExhausted))
     );
     let failure = dead[0].history.failures().remove(0);
     assert_eq!(failure.error.error_type.as_deref(), Some("SweptInVain"));
@@ -261,7 +261,7 @@ async fn a_row_whose_jobs_end_in_vain_becomes_a_dead_letter(world: &World) {
         world.work().await;
     }
     assert_eq!(world.run().await.buried, [json!(1)]);
-    assert_eq!(world.jobs(State::Dead).await.len(), 1);
+    assert_eq!(world.jobs(JobState::Dead).await.len(), 1);
 }
 
 async fn one_run_recovers_no_more_than_it_may_and_the_next_goes_on_behind_what_is_alive(

@@ -1,11 +1,11 @@
 //! A table in memory, and a store on time that is moved by hand.
 
-use backstop::core::amend::{Action, Filter, Selection};
-use backstop::core::port::{Amendment, Operator, Order, PageQuery, Store};
+use backstop::core::amend::{AmendAction, Filter, Selection};
+use backstop::core::port::{AmendJobsRequest, ListJobsRequest, ListOrder, OperatorStore, Store};
 use backstop::core::unique::UniqueKey;
-use backstop::core::{Job, Payload, State, Time};
-use backstop::sweeps::{FindError, Finder, Finding, Found, Report, Sweep};
-use backstop::{Backstop, Fail, JobId, ManualClock, Random, Run};
+use backstop::core::{Job, JobState, Payload, Time};
+use backstop::sweeps::{FindError, FindResult, Finder, Finding, Sweep, SweepReport};
+use backstop::{Backstop, JobId, ManualClock, RandomSource, Run, RunError};
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::Flaky;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl Table {
 
 #[async_trait::async_trait]
 impl Finder for Table {
-    async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
+    async fn find(&self, cutoff: Time, max: usize) -> Result<FindResult, FindError> {
         self.searches.fetch_add(1, Ordering::Relaxed);
         let found: Vec<u64> = {
             let rows = self.rows.lock().expect("rows");
@@ -80,7 +80,7 @@ impl World {
         let backstop = Backstop::on(
             Arc::<Flaky>::clone(&store),
             Arc::<ManualClock>::clone(&clock),
-            Random::seeded(3),
+            RandomSource::seeded(3),
         );
         Self {
             backstop,
@@ -98,10 +98,10 @@ impl World {
     }
 
     /// Does something to all jobs in a state.
-    pub(crate) async fn amend(&self, action: Action, only: State) {
+    pub(crate) async fn amend(&self, action: AmendAction, only: JobState) {
         let ids = self.jobs(only).await.iter().map(|job| job.id).collect();
         let selection = Selection::Ids(ids);
-        let amendment = Amendment {
+        let amendment = AmendJobsRequest {
             selection,
             action,
             only: Some(only),
@@ -123,7 +123,7 @@ impl World {
             .expect("a kind")
     }
 
-    pub(crate) async fn run(&self) -> Report {
+    pub(crate) async fn run(&self) -> SweepReport {
         self.backstop
             .sweeper(&self.sweep())
             .run()
@@ -141,13 +141,13 @@ impl World {
         draft.push().await.expect("pushed");
     }
 
-    pub(crate) async fn jobs(&self, state: State) -> Vec<Job> {
+    pub(crate) async fn jobs(&self, state: JobState) -> Vec<Job> {
         jobs(&self.backstop, Some(state)).await
     }
 
     /// Runs what is ready to a good end.
     pub(crate) async fn work(&self) {
-        let done = |_: Run| async { Ok::<(), Fail>(()) };
+        let done = |_: Run| async { Ok::<(), RunError>(()) };
         self.backstop
             .worker()
             .handle_raw("q", done)
@@ -157,18 +157,18 @@ impl World {
     }
 }
 
-pub(crate) async fn jobs(backstop: &Backstop, state: Option<State>) -> Vec<Job> {
+pub(crate) async fn jobs(backstop: &Backstop, state: Option<JobState>) -> Vec<Job> {
     let (mut jobs, mut cursor) = (Vec::new(), None);
     loop {
         let filter = Filter {
             state,
             ..Filter::default()
         };
-        let query = PageQuery {
+        let query = ListJobsRequest {
             filter,
             cursor,
             limit: 1_000,
-            order: Order::Newest,
+            order: ListOrder::Newest,
         };
         let page = backstop
             .store()
@@ -185,10 +185,10 @@ pub(crate) async fn jobs(backstop: &Backstop, state: Option<State>) -> Vec<Job> 
 
 /// A person requeues a dead letter.
 pub(crate) async fn requeue(world: &World, id: JobId) {
-    let amendment = Amendment {
+    let amendment = AmendJobsRequest {
         selection: Selection::Ids(vec![id]),
-        action: Action::Retry,
-        only: Some(State::Dead),
+        action: AmendAction::Retry,
+        only: Some(JobState::Dead),
         cursor: None,
         max: 1,
     };

@@ -2,7 +2,7 @@
 
 use crate::databases::Database;
 use crate::ground::{Calls, Dates, FIBONACCI, at_noon, due, minutes, noon, run, table};
-use backstop::tables::States;
+use backstop::tables::StatusValues;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -13,7 +13,7 @@ async fn what_a_table_lacks_is_said_with_the_statement_that_adds_it() {
             "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time})"
         ));
         let test = at_noon();
-        let adopted = test.backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = test.backstop.adopted_table(&table(&database, FIBONACCI));
         let bare = adopted.check().await.expect("checked");
         assert!(!bare.is_fine());
         assert_eq!(bare.missing.len(), 2, "{:?}", bare.missing);
@@ -73,7 +73,7 @@ async fn a_table_of_days_is_told_to_add_a_column_that_keeps_the_time() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
         database.sql(&adopted.check().await.expect("checked").missing.join("\n"));
         let complete = adopted.check().await.expect("checked");
         assert!(complete.is_fine(), "{complete:?}");
@@ -96,14 +96,14 @@ async fn the_statement_that_adds_a_status_says_the_word_whatever_it_is() {
             "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time});
              INSERT INTO BACKLOG VALUES (1, '2026-03-01 11:00:00', 0, NULL)"
         ));
-        let states = States {
+        let states = StatusValues {
             new: WORD.to_owned(),
-            ..States::default()
+            ..StatusValues::default()
         };
         let test = at_noon();
         let adopted = test
             .backstop
-            .adopted(&table(&database, FIBONACCI).states(states).expect("states"));
+            .adopted_table(&table(&database, FIBONACCI).states(states).expect("states"));
         database.sql(&adopted.check().await.expect("checked").missing.join("\n"));
         assert_eq!(
             due(&adopted, noon()).await,
@@ -123,7 +123,9 @@ async fn a_table_with_other_names_is_told_how_to_map_them() {
              attempts INTEGER, failed_at {time});
              INSERT INTO BACKLOG VALUES (1, 'open', '2026-03-01 11:00:00', NULL, 0, NULL)"
         ));
-        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = at_noon()
+            .backstop
+            .adopted_table(&table(&database, FIBONACCI));
         let checked = adopted.check().await.expect("checked");
         let expected = r#"columns = { status = "order_state", inserted = "created_at", failures = "attempts", last_failure = "failed_at" }"#;
         assert_eq!(
@@ -153,7 +155,7 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
             rows(0, 8, "open"),
             rows(8, 10, "paid"),
         ));
-        let problem = |checked: &backstop::tables::Checked, role| {
+        let problem = |checked: &backstop::tables::TableCheckReport, role| {
             let column = checked
                 .columns
                 .iter()
@@ -164,7 +166,7 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
         let test = at_noon();
         let usual = test
             .backstop
-            .adopted(&table(&database, FIBONACCI))
+            .adopted_table(&table(&database, FIBONACCI))
             .check()
             .await
             .expect("checked");
@@ -179,15 +181,15 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
             "{:?}",
             usual.notes
         );
-        let states = States {
+        let states = StatusValues {
             new: "open".to_owned(),
             success: "paid".to_owned(),
-            ..States::default()
+            ..StatusValues::default()
         };
         let named = table(&database, FIBONACCI).states(states).expect("states");
         let named = test
             .backstop
-            .adopted(&named)
+            .adopted_table(&named)
             .check()
             .await
             .expect("checked");
@@ -199,15 +201,15 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
         let dated =
             "UPDATE BACKLOG SET DATE_INSERTED = '2026-03-01 11:00:00' WHERE STATUS = 'open'";
         database.sql(dated);
-        let states = States {
+        let states = StatusValues {
             new: "open".to_owned(),
             success: "paid".to_owned(),
-            ..States::default()
+            ..StatusValues::default()
         };
         let named = table(&database, FIBONACCI).states(states).expect("states");
         let named = test
             .backstop
-            .adopted(&named)
+            .adopted_table(&named)
             .check()
             .await
             .expect("checked");
@@ -225,7 +227,9 @@ async fn a_table_whose_open_rows_have_no_readable_date_is_not_fine() {
              INSERT INTO BACKLOG VALUES (1, 'NEW', 'last spring', 0, NULL), (2, 'ERROR', '', 0, NULL),
              (3, 'SUCCESS', '2026-03-01 11:00:00', 0, NULL)"
         ));
-        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = at_noon()
+            .backstop
+            .adopted_table(&table(&database, FIBONACCI));
         // What passes share is not what `check` goes by.
         adopted.survey().await.expect("a survey");
         let checked = adopted.check().await.expect("checked");
@@ -257,7 +261,9 @@ async fn a_table_whose_open_rows_are_all_expired_has_nothing_to_try() {
              INSERT INTO BACKLOG VALUES (1, 'NEW', '2025-03-01 11:00:00', 0, NULL),
              (2, 'ERROR', '2025-03-01 11:00:00', 0, NULL)"
         ));
-        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = at_noon()
+            .backstop
+            .adopted_table(&table(&database, FIBONACCI));
         let checked = adopted.check().await.expect("checked");
         assert!(checked.has_nothing_to_try(), "{}", database.url());
         let told = "2 open rows are older than `max_age` or failed too often: they are never tried";
@@ -281,7 +287,9 @@ async fn an_open_row_is_found_behind_any_number_of_other_words() {
              INSERT INTO BACKLOG VALUES {}",
             others.join(", ")
         ));
-        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = at_noon()
+            .backstop
+            .adopted_table(&table(&database, FIBONACCI));
         let checked = adopted.check().await.expect("checked");
         assert!(!checked.is_fine(), "{}: {checked:?}", database.url());
         database.sql("INSERT INTO BACKLOG VALUES (1, 'ERROR', '2026-03-01 11:00:00', 0, NULL)");

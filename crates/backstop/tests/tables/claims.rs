@@ -6,8 +6,8 @@ use crate::ground::{
     leave_desk, minutes, noon, run, states, table,
 };
 use backstop::core::table::OpenRow;
-use backstop::tables::Row;
-use backstop::{Fail, Span};
+use backstop::tables::TableRow;
+use backstop::{RunError, Span};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn the_owners_own_change_stands() {
         let test = at_noon();
         let database = Arc::new(database);
         let owner = Arc::clone(&database);
-        let parks = table(&database, FIBONACCI).handler(move |row: Row| {
+        let parks = table(&database, FIBONACCI).handler(move |row: TableRow| {
             let owner = Arc::clone(&owner);
             async move {
                 if row.key == json!(1) {
@@ -37,7 +37,7 @@ async fn the_owners_own_change_stands() {
                 Ok(())
             }
         });
-        let adopted = test.backstop.adopted(&parks);
+        let adopted = test.backstop.adopted_table(&parks);
         let pass = run(&adopted, noon()).await;
         assert_eq!(
             (pass.succeeded, pass.overtaken),
@@ -57,8 +57,8 @@ async fn a_snoozed_row_is_left_as_it_was() {
         insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
         let test = at_noon();
         let snoozes = table(&database, FIBONACCI)
-            .handler(|_: Row| async { Err(Fail::snooze(Span::secs(1))) });
-        let adopted = test.backstop.adopted(&snoozes);
+            .handler(|_: TableRow| async { Err(RunError::snooze(Span::secs(1))) });
+        let adopted = test.backstop.adopted_table(&snoozes);
         assert_eq!(run(&adopted, noon()).await.released, 1);
         assert_eq!(due(&adopted, noon()).await, [json!(1)]);
         assert_eq!(adopted.status(noon()).await.expect("a status").in_hand, 0);
@@ -78,9 +78,9 @@ async fn two_runners_never_share_a_row() {
         let table = table(&database, FIBONACCI)
             .max_records(300)
             .expect("a number");
-        let adopted = test
-            .backstop
-            .adopted(&calls.table(table, |row| row.key.as_i64().is_some_and(|id| id % 3 == 0)));
+        let adopted = test.backstop.adopted_table(
+            &calls.table(table, |row| row.key.as_i64().is_some_and(|id| id % 3 == 0)),
+        );
         let runs = (0..4).map(|_| {
             let adopted = adopted.clone();
             tokio::spawn(async move { run(&adopted, noon()).await })
@@ -124,7 +124,7 @@ async fn a_pass_that_fails_leaves_no_handler_at_work() {
                 Arc::clone(&began),
                 Arc::clone(&ended),
             );
-            table(&database, FIBONACCI).handler(move |row: Row| {
+            table(&database, FIBONACCI).handler(move |row: TableRow| {
                 let (owner, ended, is_broken) =
                     (Arc::clone(&owner), Arc::clone(&ended), is_broken.clone());
                 began.fetch_add(1, Ordering::SeqCst);
@@ -145,7 +145,7 @@ async fn a_pass_that_fails_leaves_no_handler_at_work() {
                 }
             })
         };
-        let adopted = test.backstop.adopted(&handled);
+        let adopted = test.backstop.adopted_table(&handled);
         adopted
             .run_at(noon(), &mut |_| {})
             .await
@@ -173,7 +173,7 @@ async fn what_others_left_counts_among_the_rows_of_a_pass() {
             let orphans: Vec<String> = (5..=20).map(|id| format!("#{id}")).collect();
             leave_desk(&test.backstop, &json!({ "orphans": orphans }).to_string()).await;
             let one = table(&database, strategy).max_records(1).expect("one");
-            let adopted = test.backstop.adopted(&calls.table(one, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(one, |_| false));
             for number in 1..=3 {
                 let listed = due(&adopted, noon()).await;
                 let pass = run(&adopted, noon()).await;
@@ -188,7 +188,7 @@ async fn what_others_left_counts_among_the_rows_of_a_pass() {
             }
             let adopted = test
                 .backstop
-                .adopted(&calls.table(table(&database, strategy), |_| false));
+                .adopted_table(&calls.table(table(&database, strategy), |_| false));
             assert_eq!(
                 run(&adopted, noon()).await.succeeded,
                 17,
@@ -221,7 +221,7 @@ async fn what_is_left_in_the_middle_of_a_pass_takes_the_place_of_its_last_rows()
                 .expect("a number");
             let (clock, backstop) = (Arc::clone(&test.clock), test.backstop.clone());
             let table = table.concurrency(1).expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, move |_| {
+            let adopted = test.backstop.adopted_table(&calls.table(table, move |_| {
                 if backstop.now() < noon().after(Span::secs(11)) {
                     clock.advance(Span::secs(11));
                 }
@@ -265,7 +265,7 @@ async fn a_success_leaves_the_failures_of_its_row_as_they_were() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| false));
         assert_eq!(
             run(&adopted, noon()).await.succeeded,
             1,

@@ -6,7 +6,7 @@ use crate::ground::{
     insert, minutes, noon, run, table,
 };
 use backstop::core::table::date::read_text;
-use backstop::core::table::{Fate, OpenRow};
+use backstop::core::table::{OpenRow, RowDecision};
 use backstop::{Span, Time};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn a_date_of_nothing_does_not_tell_how_dates_are_written() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.failed, pass.redated), (2, 0), "{}", database.url());
         let written = format!("BACKLOG WHERE LAST_FAILURE = {}", noon().as_millis());
@@ -58,7 +58,7 @@ async fn the_date_of_a_failure_is_told_by_rows_that_failed_however_many_did_not(
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.due, pass.redated), (0, 0), "{}", database.url());
         assert_eq!(
@@ -211,9 +211,9 @@ async fn check_texts(database: &Database) {
     let (mut expected, mut counts) = (Vec::new(), [0_u64; 4]);
     for (id, inserted, failures, last) in &rows {
         match fate(inserted, *failures, last.as_deref()) {
-            Some((inserted, Fate::Due)) => expected.push((inserted, *id)),
-            Some((_, Fate::Waits(_))) => counts[1] += 1,
-            Some((_, Fate::Expired)) => counts[2] += 1,
+            Some((inserted, RowDecision::Due)) => expected.push((inserted, *id)),
+            Some((_, RowDecision::Waits(_))) => counts[1] += 1,
+            Some((_, RowDecision::Expired)) => counts[2] += 1,
             None => counts[3] += 1,
         }
     }
@@ -228,7 +228,7 @@ async fn check_texts(database: &Database) {
     let calls = Calls::default();
     let adopted = test
         .backstop
-        .adopted(&calls.table(table.clone(), |_| false));
+        .adopted_table(&calls.table(table.clone(), |_| false));
     let listed = due(&adopted, noon()).await;
     assert_eq!(listed, expected, "{}", database.url());
     let status = adopted.status(noon()).await.expect("a status");
@@ -278,7 +278,7 @@ async fn one_text_in_another_zone_among_many_is_not_passed_over() {
         let test = at_noon();
         let adopted = test
             .backstop
-            .adopted(&Calls::default().table(table(&database, FIBONACCI), |_| false));
+            .adopted_table(&Calls::default().table(table(&database, FIBONACCI), |_| false));
         assert_eq!(
             due(&adopted, noon()).await,
             [json!(1)],
@@ -314,7 +314,7 @@ async fn dates_without_an_end_and_dates_of_nothing_are_not_tried_over_and_over()
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| false));
         let status = adopted.status(noon()).await.expect("a status");
         let counts = [status.due, status.waiting, status.expired, status.undated];
         let expected = match database {
@@ -341,7 +341,7 @@ async fn a_form_that_a_column_cannot_have_is_refused() {
         let said = table(&database, FIBONACCI).dates(Some(backstop::tables::Dates::Seconds));
         let refused = test
             .backstop
-            .adopted(&said)
+            .adopted_table(&said)
             .due(noon(), None)
             .await
             .expect_err("no numbers")
@@ -368,7 +368,7 @@ async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
             insert_texts(&database, &[(1, first, 0, None), (2, second, 0, None)]);
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, strategy).max_records(1).expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             for _ in 0..2 {
                 run(&adopted, noon()).await;
             }
@@ -393,7 +393,7 @@ async fn one_number_for_ever_does_not_change_what_the_others_mean() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.failed, pass.expired), (9, 0), "{}", database.url());
         let written = format!(
@@ -418,7 +418,7 @@ async fn dates_are_what_somebody_said_they_are() {
         let at = Time::from_millis(90_000_060_000);
         let (test, calls) = (at_noon(), Calls::default());
         let said = table(&database, FIBONACCI).dates(Some(backstop::tables::Dates::Millis));
-        let adopted = test.backstop.adopted(&calls.table(said, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(said, |_| true));
         assert_eq!(run(&adopted, at).await.failed, 1, "{}", database.url());
         assert_eq!(
             database.count("BACKLOG WHERE LAST_FAILURE = 90000060000"),

@@ -5,8 +5,8 @@ use crate::ground::{
     Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, create_indexes, due, fresh,
     insert, leave_desk, minutes, noon, policy, run, states, table,
 };
-use backstop::core::table::{Fate, OpenRow};
-use backstop::tables::{Columns, Row};
+use backstop::core::table::{OpenRow, RowDecision};
+use backstop::tables::{ColumnNames, TableRow};
 use backstop::{Span, Time};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ async fn rows_that_are_not_due_never_starve_rows_that_are() {
             let (test, calls) = (at_noon(), Calls::default());
             let adopted = test
                 .backstop
-                .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+                .adopted_table(&calls.table(table(&database, FIBONACCI), |_| false));
             let pass = run(&adopted, noon()).await;
             assert_eq!(calls.keys(), [json!(101)], "{}", database.url());
             assert_eq!((pass.due, pass.succeeded, pass.is_cut), (1, 1, false));
@@ -66,13 +66,13 @@ async fn one_rows_failure_is_its_own() {
             &[1, 2, 3].map(|id| (id, "NEW", fresh(minutes(-id)))),
         );
         let (test, calls) = (at_noon(), Calls::default());
-        let panics = |row: &Row| {
+        let panics = |row: &TableRow| {
             assert!(row.key != json!(2), "it throws");
             false
         };
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), panics));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), panics));
         let mut told = Vec::new();
         let pass = adopted
             .run_at(noon(), &mut |progress| told.push(progress))
@@ -184,11 +184,11 @@ async fn check_due(
         .expect("a number");
     let adopted = test
         .backstop
-        .adopted(&Calls::default().table(table.clone(), |_| false));
+        .adopted_table(&Calls::default().table(table.clone(), |_| false));
     let expected = |at: Time, last_pass: Option<Time>| {
         let is_due = |(_, status, row): &&(i64, &str, OpenRow)| {
             matches!(*status, "NEW" | "ERROR")
-                && table.rules().judge(*row, last_pass, at) == Fate::Due
+                && table.rules().judge(*row, last_pass, at) == RowDecision::Due
         };
         let mut due: Vec<(Time, i64)> = rows
             .iter()
@@ -229,22 +229,23 @@ async fn check_due(
     let open = rows
         .iter()
         .filter(|(_, status, _)| matches!(*status, "NEW" | "ERROR"));
-    let fates: Vec<Fate> = open
+    let fates: Vec<RowDecision> = open
         .map(|(_, _, row)| table.rules().judge(*row, None, noon()))
         .collect();
-    let count = |wanted: fn(&Fate) -> bool| fates.iter().filter(|fate| wanted(fate)).count() as u64;
+    let count =
+        |wanted: fn(&RowDecision) -> bool| fates.iter().filter(|fate| wanted(fate)).count() as u64;
     let counted = (status.due, status.waiting, status.expired, status.undated);
     let judged = (
-        count(|fate| *fate == Fate::Due),
-        count(|fate| matches!(fate, Fate::Waits(_))),
-        count(|fate| *fate == Fate::Expired),
+        count(|fate| *fate == RowDecision::Due),
+        count(|fate| matches!(fate, RowDecision::Waits(_))),
+        count(|fate| *fate == RowDecision::Expired),
         0,
     );
     assert_eq!(counted, judged, "{}", told(noon()));
     let mut expired: Vec<(Time, i64)> = rows
         .iter()
         .filter(|(_, status, _)| matches!(*status, "NEW" | "ERROR"))
-        .filter(|(_, _, row)| table.rules().judge(*row, None, noon()) == Fate::Expired)
+        .filter(|(_, _, row)| table.rules().judge(*row, None, noon()) == RowDecision::Expired)
         .map(|(id, _, row)| (row.inserted, *id))
         .collect();
     expired.sort_unstable();
@@ -269,7 +270,7 @@ async fn a_row_that_always_fails_is_tried_less_and_less_often() {
             let (test, calls) = (at_noon(), Calls::default());
             let adopted = test
                 .backstop
-                .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+                .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
             let mut tries = Vec::new();
             for minute in 0..=60 {
                 let pass = run(&adopted, minutes(minute)).await;
@@ -298,7 +299,7 @@ async fn a_wait_begins_when_its_failure_was_known_however_long_the_handler_took(
             clock.advance(Span::secs(75));
             true
         });
-        let adopted = test.backstop.adopted(&table);
+        let adopted = test.backstop.adopted_table(&table);
         assert_eq!(
             adopted.run().await.expect("a pass").failed,
             1,
@@ -328,7 +329,7 @@ async fn by_age_a_row_is_tried_at_the_ticks_of_its_band_and_once_after_a_downtim
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, PROGRESSIVE), |_| true));
+            .adopted_table(&calls.table(table(&database, PROGRESSIVE), |_| true));
         let mut tries = BTreeMap::new();
         for minute in [3, 4, 5, 6, 10, 11, 59, 60, 61, 300, 301] {
             let before = calls.keys().len();
@@ -383,7 +384,7 @@ async fn a_tick_that_is_cut_at_the_limit_goes_on_with_the_next_pass() {
         let table = table(&database, PROGRESSIVE)
             .max_records(10)
             .expect("a number");
-        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
         for minute in [5, 6, 7] {
             run(&adopted, minutes(minute)).await;
         }
@@ -413,7 +414,7 @@ async fn a_clock_that_steps_back_neither_fires_at_once_nor_waits_longer() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| true));
         run(&adopted, minutes(0)).await;
         let back = run(&adopted, minutes(-60)).await;
         assert_eq!((back.failed, back.redated), (0, 1), "{}", database.url());
@@ -444,7 +445,7 @@ async fn columns_may_have_the_shortest_of_names() {
         }
         let columns = ["o", "k", "d", "i", "u"].map(str::to_owned);
         let [id, status, inserted, failures, last_failure] = columns;
-        let columns = Columns {
+        let columns = ColumnNames {
             id,
             status,
             inserted,
@@ -458,7 +459,7 @@ async fn columns_may_have_the_shortest_of_names() {
                 .expect("columns");
             let due = test
                 .backstop
-                .adopted(&table)
+                .adopted_table(&table)
                 .due(noon(), Some(2))
                 .await
                 .expect("due rows");
@@ -470,7 +471,9 @@ async fn columns_may_have_the_shortest_of_names() {
                     .ends_with(br#""j":7,"t":7,"s":7,"b0":7,"one":7}"#)
             });
             let pass = run(
-                &test.backstop.adopted(&table.max_records(2).expect("two")),
+                &test
+                    .backstop
+                    .adopted_table(&table.max_records(2).expect("two")),
                 noon(),
             )
             .await;
@@ -498,7 +501,7 @@ async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
             .max_records(10)
             .expect("a number");
         let table = table.concurrency(1).expect("a number");
-        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
         let mut taken = Vec::new();
         // The second tick comes while the first is not worked off; the last of these passes are
         // after a downtime.
@@ -535,7 +538,7 @@ async fn what_somebody_left_is_listed_first_as_it_is_taken_first() {
                 .expect("a number")
                 .concurrency(1)
                 .expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             let listed = due(&adopted, noon()).await;
             assert_eq!(
                 listed,
@@ -594,7 +597,7 @@ async fn a_row_is_tried_once_for_the_ticks_that_fired_before_its_turn_came() {
                     .max_records(limit)
                     .expect("a number");
                 run(
-                    &test.backstop.adopted(&calls.table(table, |_| true)),
+                    &test.backstop.adopted_table(&calls.table(table, |_| true)),
                     minutes(minute),
                 )
                 .await;
@@ -634,7 +637,7 @@ async fn what_a_killed_runner_had_is_tried_once_for_the_ticks_until_then() {
             .expect("a number")
             .concurrency(1)
             .expect("one");
-        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
         // Killed in the tick of noon, with the last row in hand; the next tick has fired since.
         leave_desk(
             &test.backstop,
@@ -680,7 +683,7 @@ async fn a_tick_that_fires_in_the_middle_of_a_pass_counts_for_what_the_pass_take
             .expect("a second");
         let table = table.concurrency(1).expect("one");
         // The first row takes eleven seconds.
-        let adopted = test.backstop.adopted(&calls.table(table, move |_| {
+        let adopted = test.backstop.adopted_table(&calls.table(table, move |_| {
             if backstop.now() < minutes(5) {
                 clock.advance(Span::secs(11));
             }
@@ -717,7 +720,7 @@ async fn a_table_may_be_adopted_without_trying_at_once_what_is_in_it() {
             &[(1, "ERROR", fresh(minutes(-10)))],
         );
         let test = at_noon();
-        let adopted = test.backstop.adopted(&table(&database, PROGRESSIVE));
+        let adopted = test.backstop.adopted_table(&table(&database, PROGRESSIVE));
         adopted.skip_to(minutes(1)).await.expect("skipped");
         assert_eq!(
             due(&adopted, minutes(4)).await,
@@ -765,7 +768,7 @@ async fn where_very_many_are_due_at_once_the_newest_come_first_and_nobody_is_lef
                 .max_records(6)
                 .expect("a number");
             let table = table.concurrency(1).expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             let expected: Vec<i64> = (1..=all)
                 .filter(|id| *id > waiting || id % 40 == 0)
                 .collect();
@@ -795,7 +798,7 @@ async fn by_age_the_next_row_is_one_that_is_young_enough_by_then() {
             let table = table
                 .strategy(&policy(PROGRESSIVE), Some(max_age))
                 .expect("a strategy");
-            let adopted = test.backstop.adopted(&table);
+            let adopted = test.backstop.adopted_table(&table);
             adopted.skip_to(noon()).await.expect("skipped");
             let status = adopted.status(noon()).await.expect("a status");
             assert_eq!(status.next_due, next, "{} {max_age}", database.url());

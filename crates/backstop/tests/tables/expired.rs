@@ -7,8 +7,8 @@ use crate::ground::{
 };
 use backstop::core::limits::{TABLE_BURIED_CELL_MAX, TABLE_BURIED_CELLS_MAX};
 use backstop::core::table::OpenRow;
-use backstop::tables::{Full, OnExpired, Row, Unburied};
-use backstop::{Fail, Span, State};
+use backstop::tables::{FullStorage, OnExpired, TableRow, UnburiedRows};
+use backstop::{JobState, RunError, Span};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ async fn an_expired_row_becomes_one_dead_letter() {
         let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
         let adopted = test
             .backstop
-            .adopted(&calls.table(table.clone(), |_| false));
+            .adopted_table(&calls.table(table.clone(), |_| false));
         let first = run(&adopted, noon()).await;
         assert_eq!(
             (first.succeeded, first.expired, first.buried),
@@ -47,9 +47,9 @@ async fn an_expired_row_becomes_one_dead_letter() {
             .expect("queues");
         let letters = queues
             .iter()
-            .find(|queue| queue.name == table.letters_queue())
+            .find(|queue| queue.name == table.dead_letter_queue())
             .expect("letters");
-        assert_eq!(letters.counts.of(State::Dead), 2);
+        assert_eq!(letters.counts.of(JobState::Dead), 2);
     }
 }
 
@@ -66,20 +66,22 @@ async fn a_row_that_its_owner_changed_becomes_no_dead_letter() {
         );
         let (test, database) = (at_noon(), Arc::new(database));
         let owner = Arc::clone(&database);
-        let parks = table(&database, ONCE)
-            .on_expired(OnExpired::Dead)
-            .handler(move |row: Row| {
-                let owner = Arc::clone(&owner);
-                async move {
-                    if row.key == json!(1) {
-                        let parks =
-                            move || owner.sql("UPDATE BACKLOG SET STATUS = 'PARKED' WHERE ID = 1");
-                        tokio::task::spawn_blocking(parks).await?;
+        let parks =
+            table(&database, ONCE)
+                .on_expired(OnExpired::Dead)
+                .handler(move |row: TableRow| {
+                    let owner = Arc::clone(&owner);
+                    async move {
+                        if row.key == json!(1) {
+                            let parks = move || {
+                                owner.sql("UPDATE BACKLOG SET STATUS = 'PARKED' WHERE ID = 1")
+                            };
+                            tokio::task::spawn_blocking(parks).await?;
+                        }
+                        Err(RunError::retry("no"))
                     }
-                    Err(Fail::retry("no"))
-                }
-            });
-        let pass = run(&test.backstop.adopted(&parks), noon()).await;
+                });
+        let pass = run(&test.backstop.adopted_table(&parks), noon()).await;
         assert_eq!(
             (pass.failed, pass.overtaken, pass.buried),
             (1, 1, 1),
@@ -100,7 +102,7 @@ async fn rows_that_came_in_together_all_become_dead_letters() {
             insert(&database, dates, &rows);
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             let mut buried = Vec::new();
             for minute in 0..4 {
                 buried.push(run(&adopted, minutes(minute)).await.buried);
@@ -124,7 +126,7 @@ async fn a_runner_that_was_killed_loses_no_letter_and_doubles_none() {
         let table = table(&database, FIBONACCI).on_expired(OnExpired::Dead);
         let adopted = test
             .backstop
-            .adopted(&calls.table(table.clone(), |_| false));
+            .adopted_table(&calls.table(table.clone(), |_| false));
         assert_eq!(
             run(&adopted, noon()).await.buried,
             500,
@@ -144,7 +146,7 @@ async fn a_runner_that_was_killed_loses_no_letter_and_doubles_none() {
         let cleared = test
             .backstop
             .dead()
-            .clear(&table.letters_queue())
+            .clear(&table.dead_letter_queue())
             .await
             .expect("cleared");
         assert_eq!(cleared.count, 700);
@@ -169,7 +171,7 @@ async fn a_row_that_expires_behind_those_that_were_copied_is_copied_too() {
         let table = table(&database, TWICE).on_expired(OnExpired::Dead);
         let adopted = test
             .backstop
-            .adopted(&calls.table(table.clone(), |_| false));
+            .adopted_table(&calls.table(table.clone(), |_| false));
         assert_eq!(run(&adopted, noon()).await.buried, 1, "{}", database.url());
         // One that somebody brings from elsewhere, and one whose runner was killed between its last
         // failure and its letter.
@@ -227,7 +229,7 @@ async fn rows_that_are_too_old_and_rows_that_failed_too_often_all_become_dead_le
                 .on_expired(OnExpired::Dead)
                 .max_records(1)
                 .expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             let mut passes = Vec::new();
             for _ in 0..3 {
                 let pass = run(&adopted, noon()).await;
@@ -256,14 +258,17 @@ async fn the_letter_of_a_row_counts_its_last_failure_too() {
         insert(&database, Dates::Native, &[(1, "ERROR", once)]);
         let (test, seen) = (at_noon(), Arc::new(Mutex::new(None)));
         let id = Arc::clone(&seen);
-        let table = table(&database, TWICE)
-            .on_expired(OnExpired::Dead)
-            .handler(move |row: Row| {
-                *id.lock().expect("an id") = Some(row.id());
-                async { Err(Fail::retry("no such customer")) }
-            });
+        let table =
+            table(&database, TWICE)
+                .on_expired(OnExpired::Dead)
+                .handler(move |row: TableRow| {
+                    *id.lock().expect("an id") = Some(row.id());
+                    async { Err(RunError::retry("no such customer")) }
+                });
         assert_eq!(
-            run(&test.backstop.adopted(&table), noon()).await.buried,
+            run(&test.backstop.adopted_table(&table), noon())
+                .await
+                .buried,
             1,
             "{}",
             database.url()
@@ -277,7 +282,7 @@ async fn the_letter_of_a_row_counts_its_last_failure_too() {
             .expect("a letter");
         assert_eq!(
             (letter.state, letter.attempt),
-            (State::Dead, 2),
+            (JobState::Dead, 2),
             "{}",
             database.url()
         );
@@ -323,7 +328,9 @@ async fn a_row_for_which_there_is_no_room_is_told_of_and_copied_once_there_is() 
         );
         let (test, calls) = (at_noon(), Calls::default());
         let table = table(&database, ONCE).on_expired(OnExpired::Dead);
-        let adopted = test.backstop.adopted(&calls.table(table.clone(), |_| true));
+        let adopted = test
+            .backstop
+            .adopted_table(&calls.table(table.clone(), |_| true));
         let pass_twice = async || [run(&adopted, noon()).await, run(&adopted, noon()).await];
         fill_marks(&test.backstop).await;
         let passes = pass_twice()
@@ -369,9 +376,9 @@ async fn a_row_for_which_there_is_no_room_is_told_of_and_copied_once_there_is() 
         let told = adopted.status(noon()).await.expect("a status").unburied;
         assert_eq!(
             told,
-            Some(Unburied {
+            Some(UnburiedRows {
                 rows: 3,
-                full: Full::Marks
+                full: FullStorage::Marks
             }),
             "{}",
             database.url()

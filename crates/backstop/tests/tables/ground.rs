@@ -1,11 +1,11 @@
 //! What the tests of tables stand on: a table, its rows, its handlers, and noon.
 
 use crate::databases::Database;
-use backstop::core::port::Swap;
+use backstop::core::port::CellSwap;
 use backstop::core::table::OpenRow;
-use backstop::tables::{Adopted, Pass, Row, Table};
-use backstop::testing::{self, Test};
-use backstop::{Backstop, Fail, RetryPolicy, Time};
+use backstop::tables::{AdoptedTable, PassReport, Table, TableRow};
+use backstop::testing::{self, TestBackstop};
+use backstop::{Backstop, RetryPolicy, RunError, Time};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
@@ -147,15 +147,15 @@ impl Calls {
     pub(crate) fn table(
         &self,
         table: Table,
-        fails: impl Fn(&Row) -> bool + Send + Sync + 'static,
+        fails: impl Fn(&TableRow) -> bool + Send + Sync + 'static,
     ) -> Table {
         let (calls, fails) = (Arc::clone(&self.0), Arc::new(fails));
-        table.handler(move |row: Row| {
+        table.handler(move |row: TableRow| {
             calls.lock().expect("calls").push(row.key.clone());
             let fails = fails(&row);
             async move {
                 if fails {
-                    Err(Fail::retry("no"))
+                    Err(RunError::retry("no"))
                 } else {
                     Ok(())
                 }
@@ -164,23 +164,23 @@ impl Calls {
     }
 }
 
-pub(crate) async fn run(adopted: &Adopted, at: Time) -> Pass {
+pub(crate) async fn run(adopted: &AdoptedTable, at: Time) -> PassReport {
     adopted.run_at(at, &mut |_| {}).await.expect("a pass")
 }
 
-pub(crate) async fn due(adopted: &Adopted, at: Time) -> Vec<Value> {
+pub(crate) async fn due(adopted: &AdoptedTable, at: Time) -> Vec<Value> {
     let due = adopted.due(at, None).await.expect("due rows");
     due.into_iter().map(|row| row.key).collect()
 }
 
-pub(crate) fn at_noon() -> Test {
+pub(crate) fn at_noon() -> TestBackstop {
     let test = testing::start();
     test.clock.advance(noon().since(test.backstop.now()));
     test
 }
 
 /// The status of each row.
-pub(crate) async fn states(adopted: &Adopted, at: Time) -> [u64; 3] {
+pub(crate) async fn states(adopted: &AdoptedTable, at: Time) -> [u64; 3] {
     let status = adopted.status(at).await.expect("a status");
     [status.new, status.error, status.success]
 }
@@ -201,7 +201,7 @@ pub(crate) async fn leave_cell(backstop: &Backstop, name: &str, value: &str) {
         .pop()
         .flatten();
     let seen = there.map(|cell| cell.version);
-    let left = Swap {
+    let left = CellSwap {
         name,
         seen,
         version: 17,

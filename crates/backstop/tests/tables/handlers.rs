@@ -4,7 +4,7 @@ use crate::databases::Database;
 use crate::ground::{
     Dates, FIBONACCI, at_noon, create, due, fresh, insert, minutes, noon, run, states, table,
 };
-use backstop::tables::Command;
+use backstop::tables::RowJobHandler;
 use backstop::{Exec, Http};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -86,7 +86,7 @@ async fn a_service_gets_the_row_and_its_answer_decides() {
         let test = at_noon();
         let adopted = test
             .backstop
-            .adopted(&table(&database, FIBONACCI).handler(Command::new(service)));
+            .adopted_table(&table(&database, FIBONACCI).handler(RowJobHandler::new(service)));
         let pass = run(&adopted, noon()).await;
         assert_eq!(
             (pass.succeeded, pass.failed),
@@ -142,9 +142,9 @@ async fn a_command_that_has_no_time_leaves_its_row_and_one_that_never_will_makes
             &[1, 2].map(|id| (id, "NEW", fresh(minutes(-id)))),
         );
         let test = at_noon();
-        let adopted = test
-            .backstop
-            .adopted(&table(&database, FIBONACCI).handler(Command::new(Exec::shell(LINE))));
+        let adopted = test.backstop.adopted_table(
+            &table(&database, FIBONACCI).handler(RowJobHandler::new(Exec::shell(LINE))),
+        );
         let pass = run(&adopted, noon()).await;
         assert_eq!(
             (pass.released, pass.failed),

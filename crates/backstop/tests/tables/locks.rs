@@ -70,7 +70,7 @@ async fn a_locked_row_is_left_out_and_tried_by_the_next_pass_that_gets_it() {
             );
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, strategy).concurrency(1).expect("one");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
             let owner = Owner::of(&database, 2).await;
             let pass = run(&adopted, noon()).await;
             assert_eq!(
@@ -137,7 +137,7 @@ async fn a_locked_row_that_is_gone_or_done_when_it_is_let_go_is_not_tried() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, PROGRESSIVE), |_| true));
+            .adopted_table(&calls.table(table(&database, PROGRESSIVE), |_| true));
         let owners = [Owner::of(&database, 1).await, Owner::of(&database, 2).await];
         assert_eq!(
             run(&adopted, noon()).await.overtaken,
@@ -179,7 +179,7 @@ async fn a_locked_row_that_failed_in_the_future_holds_up_no_other() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| false));
         let owner = Owner::of(&database, 1).await;
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.succeeded, pass.redated), (1, 0), "{}", database.url());

@@ -4,7 +4,7 @@ use crate::databases::Database;
 use crate::ground::{
     Calls, Dates, FIBONACCI, at_noon, create, due, fresh, insert, noon, run, table,
 };
-use backstop::tables::{Columns, States, Table, TableError};
+use backstop::tables::{ColumnNames, StatusValues, Table, TableError};
 use backstop::testing;
 use backstop_testkit::servers::mariadb;
 
@@ -28,17 +28,17 @@ async fn names_and_words_are_data_whatever_they_say() {
             named("t"), named("id"), named("status"), named("in"), named("f"), named("l"), named("t")
         ));
         let name = |part: &str| format!("{part} {HOSTILE}");
-        let columns = Columns {
+        let columns = ColumnNames {
             id: name("id"),
             status: name("status"),
             inserted: name("in"),
             failures: name("f"),
             last_failure: name("l"),
         };
-        let states = States {
+        let states = StatusValues {
             new: "it's \\ \" new; --".to_owned(),
             error: "';".to_owned(),
-            ..States::default()
+            ..StatusValues::default()
         };
         let table = Table::new("hostile", &database.url(), &name("t")).expect("a table");
         let table = table
@@ -47,7 +47,7 @@ async fn names_and_words_are_data_whatever_they_say() {
             .states(states)
             .expect("states");
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
         let checked = adopted.check().await.expect("checked");
         assert!(checked.is_fine(), "{} {checked:?}", database.url());
         assert_eq!(run(&adopted, noon()).await.failed, 1, "{}", database.url());
@@ -55,7 +55,11 @@ async fn names_and_words_are_data_whatever_they_say() {
         assert_eq!(database.count("keep"), 0, "it is still there");
         let nowhere =
             Table::new("t", &database.url(), "BACKLOG\"; DROP TABLE keep; --").expect("a table");
-        let refused = test.backstop.adopted(&nowhere).due(noon(), None).await;
+        let refused = test
+            .backstop
+            .adopted_table(&nowhere)
+            .due(noon(), None)
+            .await;
         assert!(
             matches!(refused, Err(TableError::NoTable { .. })),
             "{refused:?}"
@@ -70,7 +74,7 @@ async fn no_password_is_shown() {
     let table = Table::new("t", &url, "nowhere").expect("a table");
     let error = testing::start()
         .backstop
-        .adopted(&table)
+        .adopted_table(&table)
         .due(noon(), None)
         .await
         .expect_err("no table");
@@ -93,7 +97,7 @@ async fn a_database_that_is_not_there_is_not_taken_for_the_store() {
         let table = Table::new("t", &url, "t").expect("a table");
         let error = testing::start()
             .backstop
-            .adopted(&table)
+            .adopted_table(&table)
             .due(noon(), None)
             .await
             .expect_err("nobody");
@@ -115,7 +119,7 @@ async fn a_word_in_other_letters_counts_as_the_query_takes_it() {
             &[(1, "new", fresh(noon())), (2, "NEW", fresh(noon()))],
         );
         let test = at_noon();
-        let adopted = test.backstop.adopted(&table(&database, FIBONACCI));
+        let adopted = test.backstop.adopted_table(&table(&database, FIBONACCI));
         let status = adopted.status(noon()).await.expect("a status");
         let due = due(&adopted, noon()).await.len() as u64;
         assert_eq!(

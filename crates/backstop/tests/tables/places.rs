@@ -4,7 +4,7 @@ use crate::databases::Database;
 use crate::ground::{
     Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, fresh, insert, noon, run, table,
 };
-use backstop::tables::{Columns, Table, TableError};
+use backstop::tables::{ColumnNames, Table, TableError};
 use backstop_testkit::servers::{mariadb, postgres};
 use serde_json::json;
 
@@ -30,7 +30,12 @@ async fn a_table_of_another_schema_is_named_with_it() {
         let (test, calls) = (at_noon(), Calls::default());
         let named = |name: &str| Table::new("t", &here.url(), name).expect("a table");
         let far = calls.table(named(&format!("{schema}.BACKLOG")), |_| false);
-        let checked = test.backstop.adopted(&far).check().await.expect("checked");
+        let checked = test
+            .backstop
+            .adopted_table(&far)
+            .check()
+            .await
+            .expect("checked");
         assert!(
             checked.is_fine() && checked.table.contains(&schema),
             "{checked:?}"
@@ -39,20 +44,22 @@ async fn a_table_of_another_schema_is_named_with_it() {
             there.sql(&index.ddl.replace("CONCURRENTLY ", ""));
         }
         assert_eq!(
-            run(&test.backstop.adopted(&far), noon()).await.succeeded,
+            run(&test.backstop.adopted_table(&far), noon())
+                .await
+                .succeeded,
             1,
             "{}",
             there.url()
         );
         let near = calls.table(named("BACKLOG"), |_| false);
         assert_eq!(
-            run(&test.backstop.adopted(&near), noon()).await.due,
+            run(&test.backstop.adopted_table(&near), noon()).await.due,
             0,
             "the one that is here"
         );
         let nowhere = test
             .backstop
-            .adopted(&named("elsewhere.BACKLOG"))
+            .adopted_table(&named("elsewhere.BACKLOG"))
             .due(noon(), None)
             .await;
         assert!(
@@ -72,15 +79,15 @@ async fn rows_that_share_what_should_be_their_key_are_not_touched() {
              INSERT INTO BACKLOG VALUES (1, 7, 'NEW', '2026-03-01 11:00:00', 0, NULL), (2, 7, 'SUCCESS', '2026-03-01 11:00:00', 0, NULL)"
         ));
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let columns = Columns {
+            let columns = ColumnNames {
                 id: "NUMBER".to_owned(),
-                ..Columns::default()
+                ..ColumnNames::default()
             };
             let table = table(&database, strategy)
                 .columns(columns)
                 .expect("columns");
             let (test, calls) = (at_noon(), Calls::default());
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             let checked = adopted.check().await.expect("checked");
             assert!(
                 !checked.is_fine() && checked.columns[0].problem.is_some(),
@@ -100,14 +107,18 @@ async fn rows_that_share_what_should_be_their_key_are_not_touched() {
             );
         }
         database.sql("UPDATE BACKLOG SET STATUS = 'NEW'");
-        let columns = Columns {
+        let columns = ColumnNames {
             id: "NUMBER".to_owned(),
-            ..Columns::default()
+            ..ColumnNames::default()
         };
         let table = table(&database, FIBONACCI)
             .columns(columns)
             .expect("columns");
-        let listed = at_noon().backstop.adopted(&table).due(noon(), None).await;
+        let listed = at_noon()
+            .backstop
+            .adopted_table(&table)
+            .due(noon(), None)
+            .await;
         assert!(
             matches!(listed, Err(TableError::OneKey { .. })),
             "{listed:?}"
@@ -123,7 +134,7 @@ async fn a_view_is_worked_off_where_its_database_lets_it_be_changed() {
         database.sql("CREATE VIEW SHOWN AS SELECT * FROM BACKLOG");
         let (test, calls) = (at_noon(), Calls::default());
         let shown = Table::new("shown", &database.url(), "SHOWN").expect("a table");
-        let adopted = test.backstop.adopted(&calls.table(shown, |_| false));
+        let adopted = test.backstop.adopted_table(&calls.table(shown, |_| false));
         let checked = adopted.check().await.expect("checked");
         assert!(
             checked.indexes.is_empty() && checked.plan_indexed.is_none(),
@@ -182,7 +193,7 @@ async fn no_handler_runs_where_its_end_could_not_be_written() {
         };
         let (test, calls) = (at_noon(), Calls::default());
         let table = Table::new("half", &url, "BACKLOG").expect("a table");
-        let adopted = test.backstop.adopted(&calls.table(table, |_| true));
+        let adopted = test.backstop.adopted_table(&calls.table(table, |_| true));
         let checked = adopted.check().await.expect("checked");
         assert!(
             checked.may_read.is_ok() && checked.may_write.is_err(),
@@ -225,7 +236,7 @@ async fn a_table_in_parts_gets_an_index_that_can_be_made() {
         let (test, calls) = (at_noon(), Calls::default());
         let adopted = test
             .backstop
-            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+            .adopted_table(&calls.table(table(&database, FIBONACCI), |_| false));
         let checked = adopted.check().await.expect("checked");
         assert!(checked.is_fine(), "{checked:?}");
         assert!(
@@ -257,7 +268,9 @@ async fn columns_without_a_zone_are_told_to_be_in_utc() {
             database.sql(&format!(
                 "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time})"
             ));
-            let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+            let adopted = at_noon()
+                .backstop
+                .adopted_table(&table(&database, FIBONACCI));
             let notes = adopted.check().await.expect("checked").notes;
             assert_eq!(
                 notes.iter().any(|note| note.contains("UTC")),
@@ -304,7 +317,7 @@ async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_b
         };
         let adopted = at_noon()
             .backstop
-            .adopted(&Table::new("works", &url, "BACKLOG").expect("a table"));
+            .adopted_table(&Table::new("works", &url, "BACKLOG").expect("a table"));
         let refused = adopted.check().await.expect("checked");
         assert!(
             refused.is_fine() && refused.plan_indexed.is_none(),

@@ -5,7 +5,7 @@ use crate::ground::{
     Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create_indexes, due, minutes, noon, policy, run,
     states, table,
 };
-use backstop::tables::{Columns, Row, States, Table};
+use backstop::tables::{ColumnNames, StatusValues, Table, TableRow};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
@@ -25,11 +25,11 @@ async fn keys_are_numbers_text_or_uuids_and_rows_keep_their_digits() {
             "CREATE TABLE orders (id {uuid} PRIMARY KEY, state VARCHAR(9), came {time}, amount {big}, huge BIGINT, half DOUBLE PRECISION, data {blob});
              INSERT INTO orders VALUES ('0190a6c8-0000-7000-8000-000000000001', 'NEW', '2026-03-01 11:00:00', '123456789012345678901234567890.10', 9007199254740993, 0.1, {bytes})"
         ));
-        let columns = Columns {
+        let columns = ColumnNames {
             id: "ID".into(),
             status: "STATE".into(),
             inserted: "CAME".into(),
-            ..Columns::default()
+            ..ColumnNames::default()
         };
         let table = Table::new("orders", &database.url(), "ORDERS")
             .expect("a table")
@@ -40,12 +40,12 @@ async fn keys_are_numbers_text_or_uuids_and_rows_keep_their_digits() {
             .expect("a strategy");
         let seen = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&seen);
-        let table = table.handler(move |row: Row| {
+        let table = table.handler(move |row: TableRow| {
             *kept.lock().expect("seen") = String::from_utf8(row.json().to_vec()).expect("text");
             async { Ok(()) }
         });
         let test = at_noon();
-        let adopted = test.backstop.adopted(&table);
+        let adopted = test.backstop.adopted_table(&table);
         assert_eq!(
             due(&adopted, noon()).await,
             [json!("0190a6c8-0000-7000-8000-000000000001")],
@@ -106,7 +106,7 @@ async fn check_failures(database: &Database, type_name: &str) {
     let (test, calls) = (at_noon(), Calls::default());
     let adopted = test
         .backstop
-        .adopted(&calls.table(table(database, FIBONACCI), |_| true));
+        .adopted_table(&calls.table(table(database, FIBONACCI), |_| true));
     assert!(adopted.check().await.expect("checked").is_fine(), "{told}");
     assert_eq!(
         due(&adopted, noon()).await,
@@ -155,7 +155,7 @@ async fn failures_that_are_no_number_count_as_none() {
             let test = at_noon();
             let adopted = test
                 .backstop
-                .adopted(&Calls::default().table(table(&database, FIBONACCI), |_| true));
+                .adopted_table(&Calls::default().table(table(&database, FIBONACCI), |_| true));
             assert_eq!(
                 due(&adopted, noon()).await,
                 [json!(1)],
@@ -199,7 +199,7 @@ async fn a_key_that_cannot_be_noted_down_is_told_of_and_hides_no_other() {
             database.sql("UPDATE BACKLOG SET STATUS = 'NEW'");
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, strategy).max_records(1).expect("a number");
-            let adopted = test.backstop.adopted(&calls.table(table, |_| false));
+            let adopted = test.backstop.adopted_table(&calls.table(table, |_| false));
             assert_eq!(
                 due(&adopted, noon()).await,
                 [json!(longest)],
@@ -304,12 +304,12 @@ async fn keys_of_every_type_are_claimed_and_written_back() {
             ));
             let told = format!("{} {type_name}", database.url());
             let (test, calls) = (at_noon(), Calls::default());
-            let is_first = |row: &Row| {
+            let is_first = |row: &TableRow| {
                 row.attempt == 1 && String::from_utf8_lossy(row.json()).contains("fails")
             };
             let adopted = test
                 .backstop
-                .adopted(&calls.table(table(&database, FIBONACCI), is_first));
+                .adopted_table(&calls.table(table(&database, FIBONACCI), is_first));
             let pass = run(&adopted, noon()).await;
             assert_eq!(
                 (pass.failed, pass.succeeded, pass.overtaken),
@@ -346,7 +346,7 @@ async fn many_bytes_are_one_line_of_base64_and_columns_made_of_others_are_there(
         }
         let seen = Arc::new(Mutex::new(serde_json::Value::Null));
         let kept = Arc::clone(&seen);
-        let table = table(&database, FIBONACCI).handler(move |row: Row| {
+        let table = table(&database, FIBONACCI).handler(move |row: TableRow| {
             let json = String::from_utf8(row.json().to_vec())
                 .expect("text")
                 .to_lowercase();
@@ -355,7 +355,9 @@ async fn many_bytes_are_one_line_of_base64_and_columns_made_of_others_are_there(
         });
         let test = at_noon();
         assert_eq!(
-            run(&test.backstop.adopted(&table), noon()).await.succeeded,
+            run(&test.backstop.adopted_table(&table), noon())
+                .await
+                .succeeded,
             1,
             "{}",
             database.url()
@@ -381,7 +383,7 @@ async fn the_words_of_a_status_may_be_numbers() {
             ));
             create_indexes(&database);
             let [new, error, success] = ["0", "10", "20"].map(str::to_owned);
-            let words = States {
+            let words = StatusValues {
                 new,
                 error,
                 success,
@@ -390,7 +392,7 @@ async fn the_words_of_a_status_may_be_numbers() {
             let table = table(&database, strategy).states(words).expect("states");
             let adopted = test
                 .backstop
-                .adopted(&calls.table(table, |row| row.key == json!(2)));
+                .adopted_table(&calls.table(table, |row| row.key == json!(2)));
             assert!(
                 adopted.check().await.expect("checked").is_fine(),
                 "{}",

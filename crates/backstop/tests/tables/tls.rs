@@ -32,7 +32,11 @@ fn server(folder: &Path, name: &str, issuer: &CertifiedIssuer<'static, KeyPair>)
 
 async fn due(url: &str) -> Result<usize, String> {
     let table = Table::new("t", url, "t").map_err(|error| error.to_string())?;
-    let due = at_noon().backstop.adopted(&table).due(noon(), None).await;
+    let due = at_noon()
+        .backstop
+        .adopted_table(&table)
+        .due(noon(), None)
+        .await;
     due.map(|due| due.len()).map_err(|error| error.to_string())
 }
 

@@ -6,11 +6,11 @@ use crate::ground::{
     minutes, noon, states, table,
 };
 use backstop::core::WorkerName;
-use backstop::core::order::{Duty, Order};
 use backstop::core::table::OpenRow;
-use backstop::tables::{Row, Table};
+use backstop::core::worker_command::{WorkerCommand, WorkerState};
+use backstop::tables::{Table, TableRow};
 use backstop::workers::LISTED;
-use backstop::{Fail, Span, Timing};
+use backstop::{RunError, Span, WorkerTiming};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn a_worker_works_its_tables_off_by_itself() {
             .every(Span::secs(1))
             .expect("a period");
         let table = calls.table(table, |row| row.key == json!(7));
-        let adopted = backstop.adopted(&table);
+        let adopted = backstop.adopted_table(&table);
         let workers = [0, 1].map(|_| {
             backstop
                 .worker()
@@ -103,7 +103,7 @@ async fn a_worker_leaves_failures_alone_that_are_not_in_the_future() {
         let table = table(&database, FIBONACCI)
             .every(Span::days(365))
             .expect("a period");
-        let adopted = backstop.adopted(&table);
+        let adopted = backstop.adopted_table(&table);
         let worker = backstop
             .worker()
             .table(Calls::default().table(table, |_| false))
@@ -157,7 +157,7 @@ async fn rows_are_due_by_the_clock_and_a_failure_was_when_it_was_known() {
             }
             true
         });
-        let adopted = test.backstop.adopted(&table);
+        let adopted = test.backstop.adopted_table(&table);
         let worker = test
             .backstop
             .worker()
@@ -208,7 +208,7 @@ async fn by_age_a_workers_pass_between_two_ticks_was_for_those_before_it() {
             .every(Span::hours(1))
             .expect("a period");
         let table = Calls::default().table(table, |_| true);
-        let adopted = test.backstop.adopted(&table);
+        let adopted = test.backstop.adopted_table(&table);
         let worker = test
             .backstop
             .worker()
@@ -262,19 +262,20 @@ async fn a_handler_that_hangs_holds_up_neither_other_rows_nor_passes_and_is_seen
             let table = table(&database, strategy)
                 .every(Span::secs(1))
                 .expect("a period");
-            let table = table
-                .concurrency(2)
-                .expect("a number")
-                .handler(|row: Row| async move {
-                    if row.key == json!(2) {
-                        std::future::pending::<()>().await;
-                    }
-                    Ok::<(), Fail>(())
-                });
-            let adopted = backstop.adopted(&table);
-            let timing = Timing {
+            let table =
+                table
+                    .concurrency(2)
+                    .expect("a number")
+                    .handler(|row: TableRow| async move {
+                        if row.key == json!(2) {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<(), RunError>(())
+                    });
+            let adopted = backstop.adopted_table(&table);
+            let timing = WorkerTiming {
                 grace: Span::millis(100),
-                ..Timing::default()
+                ..WorkerTiming::default()
             };
             let worker = backstop
                 .worker()
@@ -335,16 +336,19 @@ async fn a_quieted_worker_leaves_its_table_to_others() {
         let seen = backstop.workers(LISTED).await.expect("workers");
         seen.into_iter()
             .find(|worker| worker.status.name == name)
-            .map(|worker| (worker.about.pid, worker.duty))
+            .map(|worker| (worker.about.pid, worker.state))
     };
     let began = std::time::Instant::now();
     let mut is_asked = false;
-    while duty().await.is_none_or(|(_, duty)| duty != Duty::Quiet) {
+    while duty()
+        .await
+        .is_none_or(|(_, duty)| duty != WorkerState::Quiet)
+    {
         assert!(began.elapsed().as_secs() < 30, "{:?}", duty().await);
         if !is_asked && duty().await.is_some_and(|(pid, _)| pid.is_some()) {
             is_asked = backstop
                 .changes("ada")
-                .order(&name, Order::Quiet)
+                .command_worker(&name, WorkerCommand::Quiet)
                 .await
                 .expect("an answer")
                 .is_some();
@@ -356,7 +360,7 @@ async fn a_quieted_worker_leaves_its_table_to_others() {
         .collect();
     insert(&database, Dates::Native, &rows);
     let other = start("other", &others);
-    let adopted = backstop.adopted(&table(&database, FIBONACCI));
+    let adopted = backstop.adopted_table(&table(&database, FIBONACCI));
     while states(&adopted, backstop.now()).await != [0, 0, 10] {
         assert!(
             began.elapsed().as_secs() < 60,

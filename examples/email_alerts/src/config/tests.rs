@@ -1,7 +1,7 @@
 use super::*;
 use crate::tasks::*;
 use backstop::core::rate::RateLimit;
-use backstop::core::schedule::Policy;
+use backstop::core::schedule::MissedPolicy;
 use backstop::{Backstop, QueueName, Task};
 
 const URL: &str = "postgres://alerts@localhost/alerts";
@@ -29,7 +29,7 @@ fn digests_are_due_at_half_past_eight_in_london_and_a_week_is_made_up() {
         .values()
         .filter(|schedule| schedule.name.as_str() != COMPLETION);
     assert!(
-        schedules.all(|schedule| schedule.missed.policy == Policy::All
+        schedules.all(|schedule| schedule.missed.policy == MissedPolicy::All
             && (schedule.missed.look_back, schedule.missed.grace)
                 == (Span::days(7), Span::minutes(30))
             && schedule.timezone.as_str() == "Europe/London")

@@ -130,5 +130,5 @@ fn waits_are_on_the_clock_of_the_run_and_leases_are_not() {
         (fast.rules.hold_for, fast.lease),
         (Span::secs(36), StreamSettings::default().lease)
     );
-    assert_eq!(settings(&Clock::wall()).rules, Rules::default());
+    assert_eq!(settings(&Clock::wall()).rules, StreamRules::default());
 }

@@ -13,13 +13,13 @@ const ANSWER_MAX: Duration = Duration::from_mins(1);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A connection.
-pub(in crate::bench) struct Client {
+pub(in crate::bench) struct BenchClient {
     connection: TcpStream,
     address: SocketAddr,
     received: Vec<u8>,
 }
 
-impl Client {
+impl BenchClient {
     /// A new one.
     pub(in crate::bench) async fn connect(address: SocketAddr) -> Result<Self> {
         let connection = TcpStream::connect(address).await?;

@@ -1,7 +1,7 @@
 //! What a server in a process of its own takes of memory: with nothing to do, and with many jobs
 //! that wait.
 
-use super::{Client, push, rounds};
+use super::{BenchClient, push, rounds};
 use crate::bench::BenchArgs;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -23,7 +23,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 
 /// Resident memory of a server, in megabytes. There is none where the machine does not tell.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Memory {
+pub(super) struct ServerMemory {
     pub(super) idle_mb: Option<f64>,
     pub(super) idle_mb_max: f64,
     /// So many jobs wait.
@@ -34,7 +34,11 @@ pub(super) struct Memory {
 
 /// Starts a server on a file in `folder`, looks at it, fills it over HTTP, has its lists and pages
 /// asked for, and looks again.
-pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) -> Result<Memory> {
+pub(super) async fn measure(
+    args: &BenchArgs,
+    folder: &Path,
+    bar: &ProgressBar,
+) -> Result<ServerMemory> {
     bar.set_message("the memory of an idle server");
     let (mut server, address) = start(folder).await?;
     let idle_mb = resident_mb(&server).await;
@@ -46,10 +50,10 @@ pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) 
     look(address).await?;
     let waiting_mb = resident_mb(&server).await;
     server.kill().await?;
-    Ok(Memory::of(idle_mb, waiting, waiting_mb))
+    Ok(ServerMemory::of(idle_mb, waiting, waiting_mb))
 }
 
-impl Memory {
+impl ServerMemory {
     pub(super) fn of(idle_mb: Option<f64>, waiting: usize, waiting_mb: Option<f64>) -> Self {
         Self {
             idle_mb,
@@ -86,14 +90,14 @@ async fn start(folder: &Path) -> Result<(Child, SocketAddr)> {
         .spawn()
         .context("a server could not be started")?;
     let stdout = child.stdout.take().context("the server has no stdout")?;
-    let mut said = String::new();
+    let mut line = String::new();
     let mut stdout = BufReader::new(stdout);
-    tokio::time::timeout(START_MAX, stdout.read_line(&mut said))
+    tokio::time::timeout(START_MAX, stdout.read_line(&mut line))
         .await
         .context("the server did not start in time")??;
-    let told: serde_json::Value =
-        serde_json::from_str(&said).context("the server did not say where it is")?;
-    let url = told["url"]
+    let startup_message: serde_json::Value =
+        serde_json::from_str(&line).context("the server did not say where it is")?;
+    let url = startup_message["url"]
         .as_str()
         .context("the server did not say where it is")?;
     let address = url.trim_start_matches("http://").parse()?;
@@ -102,7 +106,7 @@ async fn start(folder: &Path) -> Result<(Child, SocketAddr)> {
 
 /// Asks for what shows jobs.
 async fn look(address: SocketAddr) -> Result<()> {
-    let mut client = Client::connect(address).await?;
+    let mut client = BenchClient::connect(address).await?;
     for path in [
         "/",
         "/queues",
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn it_falls_short_above_either_bound_and_not_where_nothing_is_known() {
-        let of = |idle_mb, waiting_mb| Memory::of(idle_mb, 1, waiting_mb);
+        let of = |idle_mb, waiting_mb| ServerMemory::of(idle_mb, 1, waiting_mb);
         assert!(!of(Some(50.0), Some(150.0)).falls_short() && !of(None, None).falls_short());
         assert!(
             of(Some(50.1), Some(60.0)).falls_short() && of(Some(20.0), Some(150.1)).falls_short()

@@ -1,18 +1,18 @@
 //! Every address there is to ask: the pages of the dashboard and what the API answers to GET, each
 //! in the ways people ask for it.
 
-use super::Ground;
+use super::PageFixture;
 use anyhow::{Context, Result};
-use backstop::State;
+use backstop::JobState;
 use backstop_server::{api, pages};
 use std::fmt;
 
 /// An address that is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Address(String);
+pub(super) struct PageAddress(String);
 
 /// All of them. One whose pattern is not known here is an error: a new page must not be left out.
-pub(super) fn all(ground: &Ground) -> Result<Vec<Address>> {
+pub(super) fn all(ground: &PageFixture) -> Result<Vec<PageAddress>> {
     let document = serde_json::to_value(api::description(""))?;
     let paths = document["paths"]
         .as_object()
@@ -34,14 +34,14 @@ pub(super) fn all(ground: &Ground) -> Result<Vec<Address>> {
         all.extend(
             queries(pattern, ground)
                 .into_iter()
-                .map(|query| Address(format!("{address}{query}"))),
+                .map(|query| PageAddress(format!("{address}{query}"))),
         );
     }
     Ok(all)
 }
 
 /// A pattern with examples in its places.
-fn filled(pattern: &str, ground: &Ground) -> Option<String> {
+fn filled(pattern: &str, ground: &PageFixture) -> Option<String> {
     let path = pattern.strip_prefix("/v1").unwrap_or(pattern);
     let noun = path.split('/').nth(1)?;
     let part = |part: &str| match (noun, part) {
@@ -52,9 +52,11 @@ fn filled(pattern: &str, ground: &Ground) -> Option<String> {
         ("dead", "{id}") if path.starts_with("/dead/redrives/") => Some(ground.redrive.clone()),
         ("dead", "{id}") => Some(ground.letter.to_string()),
         ("queues", "{queue}") => Some(ground.queue.to_string()),
-        ("streams", "{stream}" | "{s}") => Some(Ground::STREAM.to_owned()),
-        ("streams", "{key}" | "{k}") => Some(Ground::KEY.to_owned()),
-        ("schedules" | "sweeps", "{schedule}" | "{sweep}" | "{s}") => Some(Ground::NAME.to_owned()),
+        ("streams", "{stream}" | "{s}") => Some(PageFixture::STREAM.to_owned()),
+        ("streams", "{key}" | "{k}") => Some(PageFixture::KEY.to_owned()),
+        ("schedules" | "sweeps", "{schedule}" | "{sweep}" | "{s}") => {
+            Some(PageFixture::NAME.to_owned())
+        }
         _ => None,
     };
     pattern
@@ -65,8 +67,8 @@ fn filled(pattern: &str, ground: &Ground) -> Option<String> {
 }
 
 /// What is asked of it: nothing, and what filters, searches and windows there are.
-fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
-    let Ground {
+fn queries(pattern: &str, ground: &PageFixture) -> Vec<String> {
+    let PageFixture {
         queue,
         kind,
         rare,
@@ -74,17 +76,18 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
         ..
     } = ground;
     let states = |before: &str| {
-        State::ALL
+        JobState::ALL
             .map(|state| format!("{before}state={state}"))
             .to_vec()
     };
     let plain = || vec![String::new()];
-    let asked = |queries: &[&str]| queries.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let query_strings =
+        |queries: &[&str]| queries.iter().map(ToString::to_string).collect::<Vec<_>>();
     match pattern {
-        "/" => asked(&["", "?window=1h", "?window=24h", "?window=7d"]),
-        "/queues/{queue}" => asked(&["", "?window=24h", "?window=7d"]),
-        "/kinds" | "/v1/kinds" => asked(&["", "?window=5m", "?window=24h", "?window=7d"]),
-        "/queues" => asked(&["", "?search=mail"]),
+        "/" => query_strings(&["", "?window=1h", "?window=24h", "?window=7d"]),
+        "/queues/{queue}" => query_strings(&["", "?window=24h", "?window=7d"]),
+        "/kinds" | "/v1/kinds" => query_strings(&["", "?window=5m", "?window=24h", "?window=7d"]),
+        "/queues" => query_strings(&["", "?search=mail"]),
         "/jobs" | "/v1/jobs" => [
             plain(),
             states("?"),
@@ -106,7 +109,7 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
         .concat(),
         "/jobs/confirm" => vec![format!("?action=cancel&queue={queue}&all=matching")],
         "/dead" => [
-            asked(&[
+            query_strings(&[
                 "",
                 "?view=letters",
                 "?text=declined",
@@ -124,7 +127,7 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
         ]
         .concat(),
         "/v1/dead" => [
-            asked(&["", "?text=declined", "?text=nobody+ever+wrote+this"]),
+            query_strings(&["", "?text=declined", "?text=nobody+ever+wrote+this"]),
             vec![
                 format!("?queue={queue}"),
                 format!("?fingerprint={fingerprint}"),
@@ -144,13 +147,13 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
             String::new(),
             format!("?queue={queue}&fingerprint={fingerprint}"),
         ],
-        "/streams/{stream}/key" => vec![format!("?key={}", Ground::KEY)],
-        "/audit" => asked(&["", "?who=nobody", "?what=queue"]),
+        "/streams/{stream}/key" => vec![format!("?key={}", PageFixture::KEY)],
+        "/audit" => query_strings(&["", "?who=nobody", "?what=queue"]),
         _ => plain(),
     }
 }
 
-impl Address {
+impl PageAddress {
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -175,7 +178,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PageAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn the_page_behind_is_named_by_the_one_before() {
         let check = |address: &str, body: &str, next: Option<&str>| {
-            let found = Address(address.to_owned())
+            let found = PageAddress(address.to_owned())
                 .next(body)
                 .map(|next| next.to_string());
             assert_eq!(found.as_deref(), next, "{body}");

@@ -6,11 +6,11 @@
 //! recognises a job pushed twice.
 
 use super::super::BenchArgs;
-use super::super::figures::{Rate, median_time};
+use super::super::bench_store::BenchStore;
+use super::super::figures::{BenchRate, median_time};
 use super::super::measure::payload;
-use super::super::place::Place;
 use super::super::server;
-use super::{Raw, id, number};
+use super::{RawRates, id, number};
 use anyhow::{Result, ensure};
 use backstop::Durability;
 use backstop::postgres::tokio_postgres::{Client, Statement};
@@ -57,10 +57,10 @@ const COMMITS: usize = 200;
 
 /// Measures in a new schema of its own.
 pub(super) async fn measure(
-    place: &Place,
+    place: &BenchStore,
     durability: Durability,
     args: &BenchArgs,
-) -> Result<Raw> {
+) -> Result<RawRates> {
     let schema = place.raw_name();
     let client = server::connect(place.named()).await?;
     server::drop_schema(&client, &schema).await?;
@@ -69,7 +69,7 @@ pub(super) async fn measure(
             "CREATE SCHEMA {schema}; SET search_path = {schema}; {SHAPE}"
         ))
         .await?;
-    let bench = Bench {
+    let bench = PostgresBench {
         place,
         schema: &schema,
         durability,
@@ -86,7 +86,7 @@ pub(super) async fn measure(
         .await?;
     let grouped = bench.grouped(pushed, args.callers).await?;
     server::drop_schema(&client, &schema).await?;
-    Ok(Raw {
+    Ok(RawRates {
         bulk,
         callers,
         lone: Some(lone),
@@ -97,13 +97,13 @@ pub(super) async fn measure(
     })
 }
 
-struct Bench<'a> {
-    place: &'a Place,
+struct PostgresBench<'a> {
+    place: &'a BenchStore,
     schema: &'a str,
     durability: Durability,
 }
 
-impl Bench<'_> {
+impl PostgresBench<'_> {
     async fn connect(&self) -> Result<Client> {
         let client = server::connect(self.place.named()).await?;
         let commit = match self.durability {
@@ -119,13 +119,13 @@ impl Bench<'_> {
         Ok(client)
     }
 
-    async fn bulk(&self, jobs: usize) -> Result<Rate> {
+    async fn bulk(&self, jobs: usize) -> Result<BenchRate> {
         self.insert(jobs, INSERTERS, BATCH).await
     }
 
     /// The better of one insert at a time with the jobs of all callers, and two at a time with half
     /// of them.
-    async fn grouped(&self, jobs: usize, callers: usize) -> Result<Rate> {
+    async fn grouped(&self, jobs: usize, callers: usize) -> Result<BenchRate> {
         let whole = self.insert(jobs, 1, callers).await?;
         let halves = self.insert(jobs, 2, callers.div_ceil(2)).await?;
         Ok(if halves.per_second > whole.per_second {
@@ -136,7 +136,7 @@ impl Bench<'_> {
     }
 
     /// Inserts in batches, on so many connections at once.
-    async fn insert(&self, jobs: usize, inserters: usize, batch: usize) -> Result<Rate> {
+    async fn insert(&self, jobs: usize, inserters: usize, batch: usize) -> Result<BenchRate> {
         let per_connection = (jobs / inserters).div_ceil(batch);
         let mut inserting = Vec::with_capacity(inserters);
         for inserter in 0..inserters {
@@ -155,13 +155,13 @@ impl Bench<'_> {
             tasks.spawn(insert_batches(client, statement, firsts, batch));
         }
         finish(tasks).await?;
-        Ok(Rate::of(
+        Ok(BenchRate::of(
             per_connection * inserters * batch,
             started.elapsed(),
         ))
     }
 
-    async fn cycle(&self, jobs: usize) -> Result<Rate> {
+    async fn cycle(&self, jobs: usize) -> Result<BenchRate> {
         let mut drainers = Vec::with_capacity(DRAINERS);
         for _ in 0..DRAINERS {
             let client = self.connect().await?;
@@ -178,7 +178,7 @@ impl Bench<'_> {
         }
         let done: usize = finish(tasks).await?.into_iter().sum();
         ensure!(done >= jobs, "the raw loop completed {done} of {jobs} jobs");
-        Ok(Rate::of(done, started.elapsed()))
+        Ok(BenchRate::of(done, started.elapsed()))
     }
 
     /// The median time of committing a single job.
@@ -195,7 +195,7 @@ impl Bench<'_> {
     }
 
     /// One insert a call, on so many connections.
-    async fn callers(&self, jobs: usize, callers: usize, shared: usize) -> Result<Rate> {
+    async fn callers(&self, jobs: usize, callers: usize, shared: usize) -> Result<BenchRate> {
         let mut connections = Vec::new();
         for _ in 0..callers.min(shared) {
             let client = self.connect().await?;
@@ -216,7 +216,7 @@ impl Bench<'_> {
             });
         }
         finish(tasks).await?;
-        Ok(Rate::of(per_caller * callers, started.elapsed()))
+        Ok(BenchRate::of(per_caller * callers, started.elapsed()))
     }
 }
 

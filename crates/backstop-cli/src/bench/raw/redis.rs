@@ -5,11 +5,11 @@
 //! priorities, and nothing that recognises a job pushed twice.
 
 use super::super::BenchArgs;
-use super::super::figures::{Rate, median_time};
+use super::super::bench_store::BenchStore;
+use super::super::figures::{BenchRate, median_time};
 use super::super::measure::payload;
-use super::super::place::Place;
-use super::super::server::{self, Wire};
-use super::{Raw, id};
+use super::super::server::{self, BenchRedisConnection};
+use super::{RawRates, id};
 use anyhow::{Result, ensure};
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, Script};
@@ -46,20 +46,26 @@ const CLAIM_BATCH: usize = 250;
 const PUSHES: usize = 200;
 
 /// Measures under keys of its own; `None` where only the store knows how to reach the server.
-pub(super) async fn measure(place: &Place, args: &BenchArgs) -> Result<Option<Raw>> {
-    Ok(match server::wire(place.named()).await? {
-        Wire::One(connection) => Some(measure_on(connection, place, args).await?),
-        Wire::Cluster(connection) => Some(measure_on(connection, place, args).await?),
-        Wire::Unknown => None,
+pub(super) async fn measure(place: &BenchStore, args: &BenchArgs) -> Result<Option<RawRates>> {
+    Ok(match server::connect_redis(place.named()).await? {
+        BenchRedisConnection::One(connection) => Some(measure_on(connection, place, args).await?),
+        BenchRedisConnection::Cluster(connection) => {
+            Some(measure_on(connection, place, args).await?)
+        }
+        BenchRedisConnection::Unknown => None,
     })
 }
 
 /// What the loops need of a connection: to be shared by tasks.
-trait Shared: ConnectionLike + Clone + Send + Sync + 'static {}
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Shared for C {}
+trait SharedConnection: ConnectionLike + Clone + Send + Sync + 'static {}
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> SharedConnection for C {}
 
-async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs) -> Result<Raw> {
-    let keys = Keys::under(&place.raw_name());
+async fn measure_on(
+    mut connection: impl SharedConnection,
+    place: &BenchStore,
+    args: &BenchArgs,
+) -> Result<RawRates> {
+    let keys = RawRedisKeys::under(&place.raw_name());
     keys.unlink(&mut connection).await?;
     let bulk = bulk(&connection, &keys, args.jobs()).await?;
     let cycle = cycle(&connection, &keys, bulk.count).await?;
@@ -72,7 +78,7 @@ async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs
     )
     .await?;
     keys.unlink(&mut connection).await?;
-    Ok(Raw {
+    Ok(RawRates {
         bulk,
         callers,
         lone: None,
@@ -85,14 +91,14 @@ async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs
 
 /// The keys of one queue: all in one slot of a cluster.
 #[derive(Clone)]
-struct Keys {
+struct RawRedisKeys {
     ready: String,
     bodies: String,
     running: String,
     done: String,
 }
 
-impl Keys {
+impl RawRedisKeys {
     fn under(name: &str) -> Self {
         let key = |part: &str| format!("{{{name}}}:{part}");
         Self {
@@ -104,7 +110,7 @@ impl Keys {
     }
 
     /// Unlinked, not deleted: a large key would keep the server from everybody else.
-    async fn unlink(&self, connection: &mut impl Shared) -> Result<()> {
+    async fn unlink(&self, connection: &mut impl SharedConnection) -> Result<()> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&[&self.ready, &self.bodies, &self.running, &self.done]);
         Ok(unlink.query_async::<()>(connection).await?)
@@ -129,7 +135,11 @@ impl Keys {
     }
 }
 
-async fn bulk(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rate> {
+async fn bulk(
+    connection: &impl SharedConnection,
+    keys: &RawRedisKeys,
+    jobs: usize,
+) -> Result<BenchRate> {
     let per_inserter = (jobs / INSERTERS).div_ceil(BATCH);
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -146,13 +156,17 @@ async fn bulk(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rate
         });
     }
     finish(tasks).await?;
-    Ok(Rate::of(
+    Ok(BenchRate::of(
         per_inserter * INSERTERS * BATCH,
         started.elapsed(),
     ))
 }
 
-async fn cycle(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rate> {
+async fn cycle(
+    connection: &impl SharedConnection,
+    keys: &RawRedisKeys,
+    jobs: usize,
+) -> Result<BenchRate> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..DRAINERS {
@@ -160,11 +174,11 @@ async fn cycle(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rat
     }
     let done = finish(tasks).await?;
     ensure!(done == jobs, "the raw loop completed {done} of {jobs} jobs");
-    Ok(Rate::of(done, started.elapsed()))
+    Ok(BenchRate::of(done, started.elapsed()))
 }
 
 /// Claims and completes until nothing is left.
-async fn drain(mut connection: impl Shared, keys: Keys) -> Result<usize> {
+async fn drain(mut connection: impl SharedConnection, keys: RawRedisKeys) -> Result<usize> {
     let (claim, complete) = (Script::new(CLAIM), Script::new(COMPLETE));
     let mut done = 0;
     loop {
@@ -192,7 +206,10 @@ async fn drain(mut connection: impl Shared, keys: Keys) -> Result<usize> {
 }
 
 /// The median time of pushing a single job.
-async fn push_time(connection: &mut impl Shared, keys: &Keys) -> Result<Duration> {
+async fn push_time(
+    connection: &mut impl SharedConnection,
+    keys: &RawRedisKeys,
+) -> Result<Duration> {
     let mut times = Vec::with_capacity(PUSHES);
     for n in 0..PUSHES {
         let started = Instant::now();
@@ -203,11 +220,11 @@ async fn push_time(connection: &mut impl Shared, keys: &Keys) -> Result<Duration
 }
 
 async fn callers(
-    connection: &impl Shared,
-    keys: &Keys,
+    connection: &impl SharedConnection,
+    keys: &RawRedisKeys,
     jobs: usize,
     callers: usize,
-) -> Result<Rate> {
+) -> Result<BenchRate> {
     let per_caller = jobs / callers;
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -223,7 +240,7 @@ async fn callers(
         });
     }
     finish(tasks).await?;
-    Ok(Rate::of(per_caller * callers, started.elapsed()))
+    Ok(BenchRate::of(per_caller * callers, started.elapsed()))
 }
 
 /// The sum of what all of them answered.

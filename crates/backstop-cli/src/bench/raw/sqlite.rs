@@ -6,9 +6,9 @@
 //! tasks: what is left is SQLite.
 
 use super::super::BenchArgs;
-use super::super::figures::{Rate, median_time};
+use super::super::figures::{BenchRate, median_time};
 use super::super::measure::payload;
-use super::{Raw, id, number};
+use super::{RawRates, id, number};
 use anyhow::{Result, anyhow};
 use backstop::Durability;
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -26,7 +26,7 @@ pub(super) async fn measure(
     path: PathBuf,
     durability: Durability,
     args: &BenchArgs,
-) -> Result<Raw> {
+) -> Result<RawRates> {
     let (jobs, callers, handlers) = (args.jobs(), args.callers, args.handlers);
     let alone = tokio::task::spawn_blocking(move || -> Result<_> {
         let mut connection = open(&path, durability)?;
@@ -38,7 +38,7 @@ pub(super) async fn measure(
     let (connection, bulk, cycle, commit) = alone.await??;
     let (connection, engine) = engine_shape(connection, jobs + 200, jobs, handlers).await?;
     let grouped = grouped(connection, 2 * jobs + 200, jobs.min(50_000), callers).await?;
-    Ok(Raw {
+    Ok(RawRates {
         bulk,
         callers: grouped,
         lone: None,
@@ -71,7 +71,12 @@ fn insert(transaction: &rusqlite::Transaction<'_>, n: usize) -> Result<()> {
     Ok(())
 }
 
-fn enqueue(connection: &mut Connection, from: usize, jobs: usize, batch: usize) -> Result<Rate> {
+fn enqueue(
+    connection: &mut Connection,
+    from: usize,
+    jobs: usize,
+    batch: usize,
+) -> Result<BenchRate> {
     let started = Instant::now();
     for first in (from..from + jobs).step_by(batch) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -80,17 +85,17 @@ fn enqueue(connection: &mut Connection, from: usize, jobs: usize, batch: usize) 
         }
         transaction.commit()?;
     }
-    Ok(Rate::of(jobs, started.elapsed()))
+    Ok(BenchRate::of(jobs, started.elapsed()))
 }
 
-fn cycle(connection: &mut Connection, jobs: usize, batch: usize) -> Result<Rate> {
+fn cycle(connection: &mut Connection, jobs: usize, batch: usize) -> Result<BenchRate> {
     let started = Instant::now();
     let mut done = 0;
     while done < jobs {
         let claimed = claim(connection, batch, number(done))?;
         done += complete(connection, &claimed, number(done))?;
     }
-    Ok(Rate::of(jobs, started.elapsed()))
+    Ok(BenchRate::of(jobs, started.elapsed()))
 }
 
 fn claim(connection: &mut Connection, batch: usize, lease: i64) -> Result<Vec<i64>> {
@@ -158,7 +163,7 @@ async fn engine_shape(
     from: usize,
     jobs: usize,
     handlers: usize,
-) -> Result<(Connection, Rate)> {
+) -> Result<(Connection, BenchRate)> {
     let (give, mut given) = mpsc::channel::<Vec<i64>>(16);
     let (end, mut ended) = mpsc::channel::<i64>(handlers);
     let (prepared, started) = oneshot::channel();
@@ -182,7 +187,7 @@ async fn engine_shape(
     }
     let joined = tokio::task::spawn_blocking(move || writer.join()).await?;
     let (connection, elapsed) = joined.map_err(|_| anyhow!("the raw writer panicked"))??;
-    Ok((connection, Rate::of(jobs, elapsed)))
+    Ok((connection, BenchRate::of(jobs, elapsed)))
 }
 
 fn write_shape(
@@ -222,9 +227,9 @@ async fn grouped(
     from: usize,
     jobs: usize,
     callers: usize,
-) -> Result<Rate> {
-    let (ask, mut asked) = mpsc::channel::<Asked>(callers);
-    let writer = std::thread::spawn(move || write_groups(&mut connection, &mut asked));
+) -> Result<BenchRate> {
+    let (ask, mut requests) = mpsc::channel::<InsertRequest>(callers);
+    let writer = std::thread::spawn(move || write_groups(&mut connection, &mut requests));
     let per_caller = jobs / callers;
     let started = Instant::now();
     let calling = (0..callers).map(|caller| {
@@ -247,15 +252,18 @@ async fn grouped(
     writer
         .join()
         .map_err(|_| anyhow!("the raw writer panicked"))??;
-    Ok(Rate::of(per_caller * callers, elapsed))
+    Ok(BenchRate::of(per_caller * callers, elapsed))
 }
 
-type Asked = (usize, oneshot::Sender<()>);
+type InsertRequest = (usize, oneshot::Sender<()>);
 
-fn write_groups(connection: &mut Connection, asked: &mut mpsc::Receiver<Asked>) -> Result<()> {
-    while let Some(first) = asked.blocking_recv() {
+fn write_groups(
+    connection: &mut Connection,
+    requests: &mut mpsc::Receiver<InsertRequest>,
+) -> Result<()> {
+    while let Some(first) = requests.blocking_recv() {
         let mut group = vec![first];
-        while let Ok(next) = asked.try_recv() {
+        while let Ok(next) = requests.try_recv() {
             group.push(next);
         }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

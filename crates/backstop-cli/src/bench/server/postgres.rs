@@ -1,12 +1,12 @@
 //! Plain connections to PostgreSQL.
 
 use anyhow::{Context, Result};
-use backstop::Address;
+use backstop::StoreAddress;
 use backstop::postgres::tokio_postgres::Client;
 
 /// Connects as the store would, but for the limit on the time of a statement: a table of a million
 /// rows is dropped in one.
-pub(in super::super) async fn connect(address: &Address) -> Result<Client> {
+pub(in super::super) async fn connect(address: &StoreAddress) -> Result<Client> {
     let client = backstop::postgres::connect(address.as_written()).await?;
     client.batch_execute("SET statement_timeout = 0").await?;
     Ok(client)

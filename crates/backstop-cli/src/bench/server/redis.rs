@@ -1,7 +1,7 @@
 //! Plain connections to Redis.
 
 use anyhow::{Context, Result, bail};
-use backstop::Address;
+use backstop::StoreAddress;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SCAN_STEP: usize = 1_000;
 
 /// A connection to Redis.
-pub(in super::super) enum Wire {
+pub(in super::super) enum BenchRedisConnection {
     /// To a server.
     One(MultiplexedConnection),
     /// To all of a cluster.
@@ -27,23 +27,29 @@ pub(in super::super) enum Wire {
 }
 
 /// Connects.
-pub(in super::super) async fn wire(address: &Address) -> Result<Wire> {
+pub(in super::super) async fn connect_redis(
+    address: &StoreAddress,
+) -> Result<BenchRedisConnection> {
     let cannot = || format!("{address} cannot be reached for a measurement");
-    match Form::of(address)? {
-        Form::One(url) => Ok(Wire::One(open(&url).await.with_context(cannot)?)),
-        Form::Cluster(urls) => {
+    match RedisDeployment::of(address)? {
+        RedisDeployment::One(url) => Ok(BenchRedisConnection::One(
+            open(&url).await.with_context(cannot)?,
+        )),
+        RedisDeployment::Cluster(urls) => {
             let client = ClusterClientBuilder::new(urls)
                 .response_timeout(ANSWER)
                 .build();
             let connection = client.with_context(cannot)?.get_async_connection().await;
-            Ok(Wire::Cluster(connection.with_context(cannot)?))
+            Ok(BenchRedisConnection::Cluster(
+                connection.with_context(cannot)?,
+            ))
         }
-        Form::Unknown => Ok(Wire::Unknown),
+        RedisDeployment::Unknown => Ok(BenchRedisConnection::Unknown),
     }
 }
 
 /// What became of keys that were to be removed.
-pub(in super::super) enum Unlinked {
+pub(in super::super) enum UnlinkResult {
     /// They are gone.
     All,
     /// They are where only the store finds them.
@@ -51,42 +57,45 @@ pub(in super::super) enum Unlinked {
 }
 
 /// Removes every key whose name has `part` in it.
-pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Result<Unlinked> {
+pub(in super::super) async fn unlink_all(
+    address: &StoreAddress,
+    part: &str,
+) -> Result<UnlinkResult> {
     let cannot =
         || format!("the keys with {part} in their names could not be removed from {address}");
-    match Form::of(address)? {
-        Form::One(url) => unlink_on(open(&url).await?, part)
+    match RedisDeployment::of(address)? {
+        RedisDeployment::One(url) => unlink_on(open(&url).await?, part)
             .await
             .with_context(cannot)?,
-        Form::Cluster(urls) => {
+        RedisDeployment::Cluster(urls) => {
             for url in masters(&urls).await.with_context(cannot)? {
                 unlink_on(open(&url).await?, part)
                     .await
                     .with_context(cannot)?;
             }
         }
-        Form::Unknown => return Ok(Unlinked::Nothing),
+        RedisDeployment::Unknown => return Ok(UnlinkResult::Nothing),
     }
-    Ok(Unlinked::All)
+    Ok(UnlinkResult::All)
 }
 
 /// Waits until no server rewrites its file beside its work: that takes a core, and copies whatever
 /// is changed meanwhile.
-pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
-    let urls = match Form::of(address)? {
-        Form::One(url) => vec![url],
-        Form::Cluster(urls) => masters(&urls).await?,
-        Form::Unknown => Vec::new(),
+pub(in super::super) async fn rewritten(address: &StoreAddress) -> Result<()> {
+    let urls = match RedisDeployment::of(address)? {
+        RedisDeployment::One(url) => vec![url],
+        RedisDeployment::Cluster(urls) => masters(&urls).await?,
+        RedisDeployment::Unknown => Vec::new(),
     };
     let began = Instant::now();
     for url in urls {
         let mut connection = open(&url).await?;
         while began.elapsed() < REWRITE_MAX {
-            let said: String = cmd("INFO")
+            let info: String = cmd("INFO")
                 .arg("persistence")
                 .query_async(&mut connection)
                 .await?;
-            if !is_rewriting(&said) {
+            if !is_rewriting(&info) {
                 break;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -95,25 +104,25 @@ pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
     Ok(())
 }
 
-fn is_rewriting(said: &str) -> bool {
+fn is_rewriting(info: &str) -> bool {
     let busy = [
         "aof_rewrite_in_progress:1",
         "aof_rewrite_scheduled:1",
         "rdb_bgsave_in_progress:1",
     ];
-    said.lines().any(|line| busy.contains(&line.trim_end()))
+    info.lines().any(|line| busy.contains(&line.trim_end()))
 }
 
 /// What kind of set-up an address names.
-enum Form {
+enum RedisDeployment {
     One(String),
     Cluster(Vec<String>),
     /// A master behind sentinels, or a server with certificates of its own: not for us to find.
     Unknown,
 }
 
-impl Form {
-    fn of(address: &Address) -> Result<Self> {
+impl RedisDeployment {
+    fn of(address: &StoreAddress) -> Result<Self> {
         let Some((scheme, rest)) = address.as_written().split_once("://") else {
             bail!("{address} is not an address of Redis");
         };
@@ -204,11 +213,11 @@ async fn unlink_on(mut connection: MultiplexedConnection, part: &str) -> Result<
 mod tests {
     #[test]
     fn a_server_that_rewrites_its_file_is_known_by_what_it_says() {
-        let said = |rewriting: u8| {
+        let info_text = |rewriting: u8| {
             format!("# Persistence\r\naof_rewrite_in_progress:{rewriting}\r\naof_enabled:1\r\n")
         };
         assert_eq!(
-            [0, 1].map(|rewriting| super::is_rewriting(&said(rewriting))),
+            [0, 1].map(|rewriting| super::is_rewriting(&info_text(rewriting))),
             [false, true]
         );
     }

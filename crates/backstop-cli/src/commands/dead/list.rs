@@ -1,12 +1,12 @@
 //! `backstop dead list`: a page of dead letters.
 
 use super::letters;
-use super::select::FilterArgs;
-use crate::commands::job::list::warn_of;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use super::select::DeadFilterArgs;
+use crate::commands::job::list::warn_of_damaged;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{cut, kind, relative};
-use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::core::limits::PAGE_MAX;
 use backstop::dead::DeadLetter;
@@ -19,9 +19,9 @@ const ERROR_CHARS: usize = 60;
 
 /// Which letters, and how many.
 #[derive(Args, Debug)]
-pub(crate) struct ListArgs {
+pub(crate) struct DeadListArgs {
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: DeadFilterArgs,
     /// At most so many, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -31,8 +31,8 @@ pub(crate) struct ListArgs {
 }
 
 /// Lists dead letters.
-pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(super) async fn run(args: &DeadListArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let (output, now) = (context.output, backstop.now());
     let filter = args.filter.filter(now);
     let limit = args.limit.clamp(1, PAGE_MAX);
@@ -41,30 +41,30 @@ pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
         .await?;
     if output.is_json() {
         output.json(&DeadListShape::new(&page))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     if !page.letters.is_empty() {
         output.table(&table(&page.letters, now))?;
     } else if page.damaged.is_empty() && page.next.is_none() {
         output.note("no dead letters");
     }
-    warn_of(&page.damaged, output);
+    warn_of_damaged(&page.damaged, output);
     if let Some(next) = page.next {
         output.note(format!(
             "there may be more; try: --cursor {}",
             shell_word(&next)
         ));
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn table(letters: &[DeadLetter], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(letters: &[DeadLetter], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "ID", "QUEUE", "KIND", "REASON", "ATTEMPTS", "REQUEUES", "DIED", "TYPE", "ERROR",
     ]);
     for letter in letters {
-        let plain = |text: String| (text, Tone::Plain);
-        table.toned([
+        let plain = |text: String| (text, CellTone::Plain);
+        table.styled_row([
             plain(letter.id.to_string()),
             plain(letter.queue.to_string()),
             plain(kind(&letter.kind)),
@@ -73,9 +73,9 @@ fn table(letters: &[DeadLetter], now: Time) -> Table {
             (
                 letter.requeues.to_string(),
                 if letter.requeues > 0 {
-                    Tone::Warning
+                    CellTone::Warning
                 } else {
-                    Tone::Plain
+                    CellTone::Plain
                 },
             ),
             plain(

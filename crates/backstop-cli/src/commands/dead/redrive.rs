@@ -1,14 +1,14 @@
 //! `backstop dead redrive`: a few first, then the rest, or not.
 
-use super::{SelectionArgs, letters};
-use crate::context::Context;
+use super::{DeadSelectionArgs, letters};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::progress;
-use crate::output::table::{Table, Tone};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{count, counted, relative};
-use crate::trouble::{Trouble, Verdict};
 use backstop::dead::redrive::{
-    CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport,
-    THEN_RATE_USUAL,
+    CANARY_DEFAULT, MAX_FAILURES_DEFAULT, RedriveError, RedrivePhase, RedrivePlan, RedriveRate,
+    RedriveReport, THEN_RATE_DEFAULT,
 };
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
 use backstop::{QueueName, Time};
@@ -29,18 +29,18 @@ const WAITING_GAP: Duration = Duration::from_secs(3);
 
 /// Which letters, how carefully; or which redrive.
 #[derive(Args, Debug)]
-pub(crate) struct RedriveArgs {
+pub(crate) struct DeadRedriveArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: DeadSelectionArgs,
     /// So many go first and are watched
-    #[arg(long, value_name = "N", default_value_t = CANARY_USUAL)]
+    #[arg(long, value_name = "N", default_value_t = CANARY_DEFAULT)]
     canary: u32,
     /// More failures than these among them stop it
-    #[arg(long, value_name = "N", default_value_t = MAX_FAILURES_USUAL)]
+    #[arg(long, value_name = "N", default_value_t = MAX_FAILURES_DEFAULT)]
     max_failures: u32,
     /// How fast the others follow: so many in a second, minute or hour
-    #[arg(long, value_name = "N/s|m|h", default_value_t = THEN_RATE_USUAL)]
-    then_rate: Rate,
+    #[arg(long, value_name = "N/s|m|h", default_value_t = THEN_RATE_DEFAULT)]
+    then_rate: RedriveRate,
     /// List redrives, the newest first
     #[arg(long, conflicts_with_all = ["stop", "resume", "reason"])]
     list: bool,
@@ -53,12 +53,15 @@ pub(crate) struct RedriveArgs {
 }
 
 /// Does what was asked for.
-pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    let dead = letters(&backstop, context).because(args.selection.because.reason());
+pub(super) async fn run(
+    args: &DeadRedriveArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
+    let dead = letters(&backstop, context).because(args.selection.reason.reason());
     let names_one = args.list || args.stop.is_some() || args.resume.is_some();
     if names_one && !args.selection.is_empty(backstop.now()) {
-        return Err(Trouble::misuse(
+        return Err(CliError::misuse(
             "--list, --stop and --resume take no letters; those are chosen once, at the start",
         ));
     }
@@ -66,8 +69,8 @@ pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict
         return list(&dead, backstop.now(), context).await;
     }
     if let Some(id) = &args.stop {
-        let report = dead.stop_redrive(id).await.map_err(told)?;
-        return tell(&report, Verdict::Fine, context);
+        let report = dead.stop_redrive(id).await.map_err(redrive_error)?;
+        return print_report(&report, ExitStatus::Success, context);
     }
     let id = match &args.resume {
         Some(id) => id.clone(),
@@ -76,39 +79,39 @@ pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict
     drive(&dead, &id, context).await
 }
 
-async fn start(args: &RedriveArgs, dead: &DeadLetters, now: Time) -> Result<String, Trouble> {
+async fn start(args: &DeadRedriveArgs, dead: &DeadLetters, now: Time) -> Result<String, CliError> {
     let selection = args.selection.selection("redrive", now)?;
-    let RedriveArgs {
+    let DeadRedriveArgs {
         canary,
         max_failures,
         then_rate,
         ..
     } = *args;
-    dead.redrive(Redrive {
+    dead.redrive(RedrivePlan {
         canary,
         max_failures,
         then_rate,
         selection,
     })
     .await
-    .map_err(told)
+    .map_err(redrive_error)
 }
 
 /// Runs it to its end, or until somebody has enough.
-async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdict, Trouble> {
+async fn drive(dead: &DeadLetters, id: &str, context: &CliContext) -> Result<ExitStatus, CliError> {
     context
         .output
         .note(format!("redrive {id}; Ctrl-C leaves it to be resumed"));
-    let enough = listen()?;
+    let stop_requested = catch_signals()?;
     let bar = bar(dead, id, context).await?;
     let shown = bar.clone();
     let latest = Mutex::new(None);
     let progress = |report: &RedriveReport| {
         shown.set_position(report.requeued);
-        shown.set_message(words(report));
+        shown.set_message(progress_text(report));
         // One value, always whole.
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
-        if enough.load(Ordering::Relaxed) {
+        if stop_requested.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -116,26 +119,26 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
     };
     let report = tokio::select! {
         report = dead.run_redrive(id, progress) => report,
-        never = tell_waiting(dead, &latest, context) => match never {},
+        never = note_waiting(dead, &latest, context) => match never {},
     };
     bar.finish_and_clear();
-    let report = report.map_err(told)?;
+    let report = report.map_err(redrive_error)?;
     if !report.phase.is_ended() {
         context.output.note(format!(
             "left in the middle; try: backstop dead redrive --resume {id}"
         ));
     }
-    tell(&report, verdict(&report), context)
+    print_report(&report, exit_status(&report), context)
 }
 
 /// Tells what a redrive waits for whenever that changes: every few seconds at most, and beside a
 /// bar only that nobody runs its jobs.
-async fn tell_waiting(
+async fn note_waiting(
     dead: &DeadLetters,
     latest: &Mutex<Option<RedriveReport>>,
-    context: &Context,
+    context: &CliContext,
 ) -> Infallible {
-    let mut told = String::new();
+    let mut last_note = String::new();
     loop {
         tokio::time::sleep(WAITING_GAP).await;
         let report = latest
@@ -153,9 +156,9 @@ async fn tell_waiting(
             continue;
         }
         let waiting = waiting(&report, &unserved);
-        if waiting != told {
+        if waiting != last_note {
             context.output.note(&waiting);
-            told = waiting;
+            last_note = waiting;
         }
     }
 }
@@ -174,41 +177,44 @@ fn waiting(report: &RedriveReport, unserved: &[QueueName]) -> String {
 }
 
 /// One that is done is fine, unless there were letters and none of them went.
-const fn verdict(report: &RedriveReport) -> Verdict {
+const fn exit_status(report: &RedriveReport) -> ExitStatus {
     let none_went = report.requeued == 0 && report.refused + report.damaged > 0;
     match report.phase {
-        Phase::Done if !none_went => Verdict::Fine,
-        _ => Verdict::FallsShort,
+        RedrivePhase::Done if !none_went => ExitStatus::Success,
+        _ => ExitStatus::Failure,
     }
 }
 
 /// Set when a signal asks for the end. From the first one on, so that none is missed.
-fn listen() -> Result<Arc<AtomicBool>, Trouble> {
-    let enough = Arc::new(AtomicBool::new(false));
+fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
+    let stop_requested = Arc::new(AtomicBool::new(false));
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let (mut signals, enough) = (signal(kind)?, Arc::clone(&enough));
+        let (mut signals, stop_requested) = (signal(kind)?, Arc::clone(&stop_requested));
         tokio::spawn(async move {
             signals.recv().await;
-            enough.store(true, Ordering::Relaxed);
+            stop_requested.store(true, Ordering::Relaxed);
         });
     }
-    Ok(enough)
+    Ok(stop_requested)
 }
 
-async fn bar(dead: &DeadLetters, id: &str, context: &Context) -> Result<ProgressBar, Trouble> {
+async fn bar(dead: &DeadLetters, id: &str, context: &CliContext) -> Result<ProgressBar, CliError> {
     let is_shown = context.output.shows_progress();
     let reports = dead.redrives().await?;
     let Some(report) = reports.into_iter().find(|report| report.id == id) else {
         return Ok(ProgressBar::hidden());
     };
-    Ok(match about(dead, &report).await? {
+    Ok(match expected_total(dead, &report).await? {
         Some(all) => progress::bar(is_shown, all, BAR),
         None => progress::spinner(is_shown, SPINNER),
     })
 }
 
 /// How many letters it is about in all, where that can be told.
-async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>, Trouble> {
+async fn expected_total(
+    dead: &DeadLetters,
+    report: &RedriveReport,
+) -> Result<Option<u64>, CliError> {
     // One that an older version wrote down does not know.
     if let Some(all) = report.expected.or(report.picked) {
         return Ok(Some(all));
@@ -223,8 +229,8 @@ async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>
         .map(|left| report.requeued + left))
 }
 
-fn words(report: &RedriveReport) -> String {
-    let phase = if report.phase == Phase::Done {
+fn progress_text(report: &RedriveReport) -> String {
+    let phase = if report.phase == RedrivePhase::Done {
         "finished".to_owned()
     } else {
         report.phase.to_string()
@@ -250,17 +256,17 @@ fn words(report: &RedriveReport) -> String {
     )
 }
 
-async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdict, Trouble> {
+async fn list(dead: &DeadLetters, now: Time, context: &CliContext) -> Result<ExitStatus, CliError> {
     let reports = dead.redrives().await?;
     if context.output.is_json() {
         context.output.json(&json!({ "redrives": reports }))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     if reports.is_empty() {
         context.output.note("no redrives");
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "ID",
         "PHASE",
         "STARTED",
@@ -272,8 +278,8 @@ async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdic
         "WHY",
     ]);
     for report in reports {
-        let plain = |text: String| (text, Tone::Plain);
-        table.toned([
+        let plain = |text: String| (text, CellTone::Plain);
+        table.styled_row([
             plain(report.id.clone()),
             (phase(&report), tone(&report)),
             plain(relative(report.started_at, now)),
@@ -286,7 +292,7 @@ async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdic
         ]);
     }
     context.output.table(&table)?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 fn phase(report: &RedriveReport) -> String {
@@ -305,22 +311,28 @@ fn why(report: &RedriveReport) -> String {
     }
 }
 
-const fn tone(report: &RedriveReport) -> Tone {
+const fn tone(report: &RedriveReport) -> CellTone {
     match report.phase {
-        Phase::Done => Tone::Good,
-        Phase::Stopped => Tone::Warning,
-        Phase::Failed => Tone::Bad,
-        Phase::Canary | Phase::Watching | Phase::Rate if report.stalled => Tone::Warning,
-        Phase::Canary | Phase::Watching | Phase::Rate => Tone::Plain,
+        RedrivePhase::Done => CellTone::Good,
+        RedrivePhase::Stopped => CellTone::Warning,
+        RedrivePhase::Failed => CellTone::Bad,
+        RedrivePhase::Canary | RedrivePhase::Watching | RedrivePhase::Rate if report.stalled => {
+            CellTone::Warning
+        }
+        RedrivePhase::Canary | RedrivePhase::Watching | RedrivePhase::Rate => CellTone::Plain,
     }
 }
 
-fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<Verdict, Trouble> {
+fn print_report(
+    report: &RedriveReport,
+    status: ExitStatus,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
         context.output.json(report)?;
-        return Ok(verdict);
+        return Ok(status);
     }
-    context.output.line(words(report))?;
+    context.output.line(progress_text(report))?;
     if report.refused > 0 {
         let refused = counted(report.refused, "letter");
         context.output.warn(format!(
@@ -337,19 +349,19 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
     if let Some(why) = &report.why {
         context.output.line(why)?;
     }
-    Ok(verdict)
+    Ok(status)
 }
 
-fn told(error: RedriveError) -> Trouble {
+fn redrive_error(error: RedriveError) -> CliError {
     match error {
         RedriveError::Store(error) => error.into(),
         RedriveError::BadPlan(problem) => {
-            Trouble::misuse(problem).advise("backstop dead redrive --help")
+            CliError::misuse(problem).advise("backstop dead redrive --help")
         }
         RedriveError::NotFound(_) | RedriveError::Ended { .. } => {
-            Trouble::new(error).advise("backstop dead redrive --list")
+            CliError::new(error).advise("backstop dead redrive --list")
         }
-        other => Trouble::new(other),
+        other => CliError::new(other),
     }
 }
 
@@ -366,7 +378,7 @@ mod tests {
                 "selection": { "all": true }, "requeued": 7, "done": done,
                 "died_again": died_again, "open": open, "refused": 0, "damaged": 0, "why": null,
             });
-            words(&serde_json::from_value(text).unwrap())
+            progress_text(&serde_json::from_value(text).unwrap())
         };
         assert_eq!(
             report(2, 0, 5),

@@ -1,7 +1,7 @@
 //! Which dead letters, as flags say it.
 
-use crate::commands::because::Because;
-use crate::trouble::Trouble;
+use crate::commands::reason::ReasonArgs;
+use crate::error::CliError;
 use backstop::core::Fingerprint;
 use backstop::dead::{DeadFilter, DeadSelection};
 use backstop::{JobId, Kind, QueueName, Span, Time};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// Which dead letters, by what they are.
 #[derive(Args, Debug, Default)]
-pub(crate) struct FilterArgs {
+pub(crate) struct DeadFilterArgs {
     /// Of this queue
     #[arg(long)]
     pub(super) queue: Option<QueueName>,
@@ -25,10 +25,10 @@ pub(crate) struct FilterArgs {
     fingerprint: Option<Fingerprint>,
     /// That died at this time or later: RFC 3339, or so long ago, such as 1h
     #[arg(long, value_name = "TIME")]
-    since: Option<When>,
+    since: Option<TimeOrAge>,
     /// That died at this time or earlier
     #[arg(long, value_name = "TIME")]
-    until: Option<When>,
+    until: Option<TimeOrAge>,
     /// With this in the error, its class or the payload, in whatever case
     #[arg(long)]
     text: Option<String>,
@@ -36,12 +36,12 @@ pub(crate) struct FilterArgs {
 
 /// Which dead letters: these, the oldest of a queue, those that fit, or all in so many words.
 #[derive(Args, Debug)]
-pub(crate) struct SelectionArgs {
+pub(crate) struct DeadSelectionArgs {
     /// Their ids, or the names their jobs were pushed under
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: DeadFilterArgs,
     /// So many that died first, of --queue
     #[arg(long, value_name = "N")]
     oldest: Option<usize>,
@@ -49,17 +49,17 @@ pub(crate) struct SelectionArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    pub(super) because: Because,
+    pub(super) reason: ReasonArgs,
 }
 
 /// An instant, or how long ago it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum When {
+enum TimeOrAge {
     At(Time),
     Ago(Span),
 }
 
-impl FromStr for When {
+impl FromStr for TimeOrAge {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,7 +71,7 @@ impl FromStr for When {
     }
 }
 
-impl When {
+impl TimeOrAge {
     fn time(self, now: Time) -> Time {
         match self {
             Self::At(time) => time,
@@ -80,7 +80,7 @@ impl When {
     }
 }
 
-impl FilterArgs {
+impl DeadFilterArgs {
     /// What they say at `now`.
     pub(super) fn filter(&self, now: Time) -> DeadFilter {
         DeadFilter {
@@ -95,7 +95,7 @@ impl FilterArgs {
     }
 }
 
-impl SelectionArgs {
+impl DeadSelectionArgs {
     /// Whether they say nothing.
     pub(super) fn is_empty(&self, now: Time) -> bool {
         self.ids.is_empty()
@@ -105,7 +105,7 @@ impl SelectionArgs {
     }
 
     /// What they say at `now`; `word` is what is to be done.
-    pub(super) fn selection(&self, word: &str, now: Time) -> Result<DeadSelection, Trouble> {
+    pub(super) fn selection(&self, word: &str, now: Time) -> Result<DeadSelection, CliError> {
         let filter = self.filter.filter(now);
         match (self.ids.is_empty(), filter.is_empty(), self.oldest, self.all) {
             (false, _, None, false) if is_by_queue(&filter) => {
@@ -118,11 +118,11 @@ impl SelectionArgs {
             (true, false, None, false) => Ok(DeadSelection::Matching(filter)),
             (true, true, None, true) => Ok(DeadSelection::All),
             (true, _, Some(count), false) => oldest(&filter, count, word),
-            (true, true, None, false) => Err(Trouble::misuse(format!("which dead letters to {word}?")).advise(format!(
+            (true, true, None, false) => Err(CliError::misuse(format!("which dead letters to {word}?")).advise(format!(
                 "backstop dead {word} ID…, or --oldest N --queue QUEUE, or filters such as --queue and --since, \
                  or --all for every one"
             ))),
-            _ => Err(Trouble::misuse("ids, --oldest, filters and --all are ways to say which; use one of them, or ids with --queue")
+            _ => Err(CliError::misuse("ids, --oldest, filters and --all are ways to say which; use one of them, or ids with --queue")
                 .advise(format!("backstop dead {word} --help"))),
         }
     }
@@ -137,12 +137,12 @@ fn is_by_queue(filter: &DeadFilter) -> bool {
         }
 }
 
-fn oldest(filter: &DeadFilter, count: usize, word: &str) -> Result<DeadSelection, Trouble> {
+fn oldest(filter: &DeadFilter, count: usize, word: &str) -> Result<DeadSelection, CliError> {
     match filter.queue.clone() {
         Some(queue) if is_by_queue(filter) && count > 0 => {
             Ok(DeadSelection::Oldest { queue, count })
         }
-        _ => Err(Trouble::misuse(
+        _ => Err(CliError::misuse(
             "--oldest takes 1 or more, the --queue they are of, and no other filter",
         )
         .advise(format!("backstop dead {word} --oldest 10 --queue emails"))),
@@ -158,12 +158,12 @@ mod tests {
         let now: Time = "2026-01-02T00:00:00Z".parse().unwrap();
         let check = |text: &str, expected: &str| {
             assert_eq!(
-                text.parse::<When>().unwrap().time(now).to_string(),
+                text.parse::<TimeOrAge>().unwrap().time(now).to_string(),
                 expected
             );
         };
         check("1h", "2026-01-01T23:00:00Z");
         check("2025-01-01T00:00:00+01:00", "2024-12-31T23:00:00Z");
-        assert!("yesterday".parse::<When>().is_err());
+        assert!("yesterday".parse::<TimeOrAge>().is_err());
     }
 }

@@ -1,36 +1,38 @@
 //! `backstop dead show`: everything about one dead letter.
 
 use super::letters;
-use crate::commands::job::{IdArg, called};
-use crate::context::Context;
+use crate::commands::job::{JobIdArgs, describe_id};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::{instant, kind, relative, span};
-use crate::trouble::{Trouble, Verdict};
-use backstop::dead::{DeadLetter, Shown};
+use backstop::dead::{DeadLetter, DeadLetterLookup};
 use backstop::{JobId, Span, Time};
 
 /// Shows one.
-pub(super) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
-    let (typed, id) = (called(args.id()), JobId::from_text(args.id()));
-    let backstop = context.look().await?;
+pub(super) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let (typed, id) = (describe_id(args.id()), JobId::from_text(args.id()));
+    let backstop = context.open_for_reading().await?;
     let job = args.job(&backstop).await?;
-    match letters(&backstop, context).shown(job.as_ref()) {
-        Shown::Letter(letter) if context.output.is_json() => context.output.json(&letter)?,
-        Shown::Letter(letter) => tell(&letter, backstop.now(), context)?,
-        Shown::Elsewhere(state) => {
-            return Err(Trouble::new(format!("job {typed} is {state}, not dead"))
+    match letters(&backstop, context).look_up(job.as_ref()) {
+        DeadLetterLookup::Letter(letter) if context.output.is_json() => {
+            context.output.json(&letter)?
+        }
+        DeadLetterLookup::Letter(letter) => print_letter(&letter, backstop.now(), context)?,
+        DeadLetterLookup::OtherState(state) => {
+            return Err(CliError::new(format!("job {typed} is {state}, not dead"))
                 .advise(format!("backstop job show {id}")));
         }
-        Shown::NotFound => {
-            return Err(Trouble::new(format!(
+        DeadLetterLookup::NotFound => {
+            return Err(CliError::new(format!(
                 "there is no dead letter {typed}; it may have been deleted, or pruned"
             ))
             .advise("backstop dead list"));
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble> {
+fn print_letter(letter: &DeadLetter, now: Time, context: &CliContext) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     output.line(format!(
         "{} {}",

@@ -1,16 +1,16 @@
 //! The whole of it: a server with its dashboard, and all four systems at work.
 
-use super::play::{self, Play};
+use super::play::{self, DemoSession};
 use super::{DemoArgs, new_folder, short, show, store_in};
-use crate::commands::serve::unserved;
-use crate::commands::work::serve::Signals;
-use crate::context::Context;
+use crate::commands::serve::serve_error;
+use crate::commands::work::serve::StopSignals;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
 use backstop::config::Config;
-use backstop::{Address, Backstop, State};
+use backstop::{Backstop, JobState, StoreAddress};
 use backstop_server::App;
-use backstop_server::serve::{CannotServe, Server, Serving};
+use backstop_server::serve::{RunningServer, ServeError, Server};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const PORTS: u16 = 50;
 
 /// Serves and plays until it is told to stop, or for as long as was asked.
-pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run(args: &DemoArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let folder = new_folder()?;
     let address = context
         .named_store
@@ -29,9 +29,9 @@ pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
     let backstop = context.open_at(&address).await?;
     let (mut config, file) = play::config(&folder, &address, backstop.now(), context)?;
     short::refuse_used(&backstop, &address, config.queues.keys()).await?;
-    let mut signals = Signals::listen()?;
+    let mut signals = StopSignals::listen()?;
     let mut serving = listen(args, &backstop, &mut config).await?;
-    let play = Play::start(&backstop, &address, &config, &folder, &file)?;
+    let play = DemoSession::start(&backstop, &address, &config, &folder, &file)?;
     announce(&serving, &address, &file, context)?;
     let enough = async {
         match args.seconds {
@@ -46,14 +46,14 @@ pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
     serving.stop();
     let ended = async {
         play.stop().await;
-        serving.ended().await;
+        serving.wait_until_ended().await;
     };
     tokio::select! {
         () = ended => {}
         () = signals.next() => {}
     }
     summary(&backstop, &address, &config, context).await?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Listens where it was asked to, or at the usual port, or at the next one that is free.
@@ -61,7 +61,7 @@ async fn listen(
     args: &DemoArgs,
     backstop: &Backstop,
     config: &mut Config,
-) -> Result<Serving, Trouble> {
+) -> Result<RunningServer, CliError> {
     if let Some(listen) = args.listen {
         config.server.listen = listen;
     }
@@ -75,23 +75,23 @@ async fn listen(
         let app = App::new(backstop.clone(), config.clone(), "");
         match Server::bind(&app).await {
             Ok(server) => return Ok(server.start()),
-            Err(CannotServe::Address(at, error))
+            Err(ServeError::Address(at, error))
                 if error.kind() == ErrorKind::AddrInUse && at.port() < last =>
             {
                 config.server.listen.set_port(at.port() + 1);
             }
-            Err(error) => return Err(unserved(error, config)),
+            Err(error) => return Err(serve_error(error, config)),
         }
     }
 }
 
 /// Where to look, and what to try beside it.
 fn announce(
-    serving: &Serving,
-    address: &Address,
+    serving: &RunningServer,
+    address: &StoreAddress,
     file: &Path,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let url = format!("http://{}/", serving.address());
     if output.is_json() {
@@ -144,16 +144,16 @@ fn announce(
 /// Sums up the demo's queues, and nobody else's.
 async fn summary(
     backstop: &Backstop,
-    address: &Address,
+    address: &StoreAddress,
     config: &Config,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let mut queues = backstop.store().queues(backstop.now()).await?;
     queues.retain(|queue| config.queues.contains_key(&queue.name));
     let done: u64 = queues.iter().map(|queue| queue.totals.done).sum();
     let dead: u64 = queues
         .iter()
-        .map(|queue| queue.counts.of(State::Dead))
+        .map(|queue| queue.counts.of(JobState::Dead))
         .sum();
     let lost: u64 = queues.iter().map(show::lost).sum();
     if context.output.is_json() {

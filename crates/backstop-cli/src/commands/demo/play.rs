@@ -1,49 +1,49 @@
 //! The workload that plays itself: four systems, all failing and recovering, for as long as it is
 //! held.
 //!
-//! What happens when is decided by numbers and by [`Weather`], not by chance: every demo shows the
+//! What happens when is decided by numbers and by [`DemoOutages`], not by chance: every demo shows the
 //! same within minutes.
 
 mod app;
 mod config;
 mod jobs;
+mod outages;
 mod redrive;
 mod sites;
-mod vanish;
-mod weather;
+mod worker_killer;
 
 use crate::commands::demo::workload::QUEUES;
-use crate::trouble::Trouble;
-use app::App;
+use crate::error::CliError;
+use app::DemoShop;
 use backstop::config::Config;
-use backstop::streams::{RunningStream, letters_queue};
-use backstop::{Address, Backstop, Running, WorkerBuilder};
+use backstop::streams::{RunningStream, dead_letter_queue};
+use backstop::{Backstop, RunningWorker, StoreAddress, WorkerBuilder};
 pub(super) use config::config;
+use outages::DemoOutages;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-use weather::Weather;
 
 /// What plays. Dropped, it stops where it stands, as a process that is killed would.
-pub(super) struct Play {
-    worker: Running,
+pub(super) struct DemoSession {
+    worker: RunningWorker,
     stream: Arc<RunningStream>,
     players: JoinSet<()>,
 }
 
-impl Play {
+impl DemoSession {
     /// Starts everything on `backstop`; the demo's own application keeps its tables in `folder`.
     pub(super) fn start(
         backstop: &Backstop,
-        address: &Address,
+        address: &StoreAddress,
         config: &Config,
         folder: &Path,
         file: &Path,
-    ) -> Result<Self, Trouble> {
-        let app = App::open(&config::app_file(folder))?;
-        let weather = Weather::start();
+    ) -> Result<Self, CliError> {
+        let app = DemoShop::open(&config::app_file(folder))?;
+        let outages = DemoOutages::start();
         let stream = Arc::new(sites::serve(backstop, config)?);
-        let worker = worker(backstop, config, &app, weather, &stream)?.start()?;
+        let worker = worker(backstop, config, &app, outages, &stream)?.start()?;
         let mut players = JoinSet::new();
         for queue in &QUEUES {
             players.spawn(jobs::produce(backstop.clone(), queue));
@@ -51,9 +51,9 @@ impl Play {
         players.spawn(app::trade(backstop.clone(), app.clone()));
         players.spawn(app::bill(app));
         players.spawn(sites::watch(backstop.clone(), Arc::clone(&stream)));
-        players.spawn(redrive::now_and_then(backstop.clone()));
-        if let Some(vanishing) = vanish::Vanishing::new(address, file)? {
-            players.spawn(vanishing.now_and_then());
+        players.spawn(redrive::run_periodically(backstop.clone()));
+        if let Some(vanishing) = worker_killer::WorkerKiller::new(address, file)? {
+            players.spawn(vanishing.run_periodically());
         }
         Ok(Self {
             worker,
@@ -77,10 +77,10 @@ impl Play {
 fn worker(
     backstop: &Backstop,
     config: &Config,
-    app: &App,
-    weather: Weather,
+    app: &DemoShop,
+    outages: DemoOutages,
     stream: &RunningStream,
-) -> Result<WorkerBuilder, Trouble> {
+) -> Result<WorkerBuilder, CliError> {
     let mut worker = config
         .schedules
         .values()
@@ -98,11 +98,11 @@ fn worker(
         worker = worker.queue(name.as_str(), queue.settings.clone());
     }
     for queue in &QUEUES {
-        worker = worker.handle_raw(queue.name, move |run| jobs::handle(queue, weather, run));
+        worker = worker.handle_raw(queue.name, move |run| jobs::handle(queue, outages, run));
     }
     let orders = app.clone();
     worker = worker.handle_raw("orders", move |run| app::fulfil(orders.clone(), run));
     worker = worker.handle_raw("reports", jobs::report);
-    let letters = letters_queue(&sites::stream()?);
-    Ok(worker.handle_queue(letters.as_str(), stream.letters()))
+    let letters = dead_letter_queue(&sites::stream()?);
+    Ok(worker.handle_queue(letters.as_str(), stream.dead_letter_handler()))
 }

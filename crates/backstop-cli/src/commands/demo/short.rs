@@ -2,10 +2,10 @@
 
 use super::workload::QUEUES;
 use super::{new_folder, show, store_in, workload};
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop, QueueName};
-use backstop_core::port::{Answer, QueueStatus};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use backstop::{Backstop, QueueName, StoreAddress};
+use backstop_core::port::{QueueStatus, StoreResult};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const ENOUGH: Duration = Duration::from_secs(14);
 
 /// Plays the demo.
-pub(super) async fn run(jobs: u64, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run(jobs: u64, context: &CliContext) -> Result<ExitStatus, CliError> {
     let address = match &context.named_store {
         Some(named) => named.clone(),
         None => store_in(&new_folder()?),
@@ -25,7 +25,7 @@ pub(super) async fn run(jobs: u64, context: &Context) -> Result<Verdict, Trouble
     let pushed = workload::push(&backstop, jobs).await?;
     show::pushed(pushed, started.elapsed(), context);
     let mut running = workload::start(&backstop)?;
-    let bars = show::Bars::new(jobs, context);
+    let bars = show::DemoBars::new(jobs, context);
     while started.elapsed() < ENOUGH {
         let queues = queues(&backstop).await?;
         bars.show(&queues);
@@ -45,11 +45,11 @@ pub(super) async fn run(jobs: u64, context: &Context) -> Result<Verdict, Trouble
         context,
     )
     .await?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// The demo's queues, and nobody else's.
-pub(super) async fn queues(backstop: &Backstop) -> Answer<Vec<QueueStatus>> {
+pub(super) async fn queues(backstop: &Backstop) -> StoreResult<Vec<QueueStatus>> {
     let mut queues = backstop.store().queues(backstop.now()).await?;
     queues.retain(|queue| QUEUES.iter().any(|ours| ours.name == queue.name.as_str()));
     Ok(queues)
@@ -58,9 +58,9 @@ pub(super) async fn queues(backstop: &Backstop) -> Answer<Vec<QueueStatus>> {
 /// The demo's handlers must not run anybody's real jobs.
 pub(super) async fn refuse_used(
     backstop: &Backstop,
-    address: &Address,
+    address: &StoreAddress,
     served: impl IntoIterator<Item = &QueueName>,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let queues = backstop.store().queues(backstop.now()).await?;
     let served: BTreeSet<&QueueName> = served.into_iter().collect();
     match queues
@@ -73,7 +73,7 @@ pub(super) async fn refuse_used(
                 "{address} has live jobs in {}; the demo would run them",
                 queue.name
             );
-            Err(Trouble::misuse(cause).advise("backstop demo, without --store"))
+            Err(CliError::misuse(cause).advise("backstop demo, without --store"))
         }
     }
 }

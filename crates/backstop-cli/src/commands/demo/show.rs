@@ -1,14 +1,14 @@
 //! What the demo shows while it plays, and what it leaves to try.
 
 use super::workload::QUEUES;
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::CliError;
 use crate::output::progress;
-use crate::output::table::{Table, Tone};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::count;
-use crate::trouble::Trouble;
-use backstop::{Address, Backstop, JobId, Progress, State};
+use backstop::{Backstop, JobId, JobState, StoreAddress, WorkerProgress};
 use backstop_core::amend::Filter;
-use backstop_core::port::{PageQuery, QueueStatus};
+use backstop_core::port::{ListJobsRequest, QueueStatus};
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(80);
 const BAR: &str = "  {prefix:<9} {bar:30.cyan/dim} {pos:>5}/{len}  {msg}";
 
 /// One bar per queue.
-pub(super) struct Bars(Vec<(&'static str, ProgressBar)>);
+pub(super) struct DemoBars(Vec<(&'static str, ProgressBar)>);
 
-impl Bars {
-    pub(super) fn new(jobs: u64, context: &Context) -> Self {
+impl DemoBars {
+    pub(super) fn new(jobs: u64, context: &CliContext) -> Self {
         let is_shown = context.output.shows_progress();
         let bar = |queue: &'static super::workload::DemoQueue| {
             let bar = progress::bar(is_shown, queue.jobs(jobs), BAR);
@@ -38,12 +38,12 @@ impl Bars {
                 continue;
             };
             let of = |state| queue.counts.of(state);
-            bar.set_position(of(State::Done) + of(State::Dead) + of(State::Cancelled));
+            bar.set_position(of(JobState::Done) + of(JobState::Dead) + of(JobState::Cancelled));
             let parts = [
-                State::Running,
-                State::Scheduled,
-                State::Retrying,
-                State::Dead,
+                JobState::Running,
+                JobState::Scheduled,
+                JobState::Retrying,
+                JobState::Dead,
             ];
             let parts = parts.into_iter().filter(|state| of(*state) > 0);
             let parts: Vec<String> = parts
@@ -61,7 +61,7 @@ impl Bars {
 }
 
 /// The title.
-pub(super) fn open(address: &Address, context: &Context) {
+pub(super) fn open(address: &StoreAddress, context: &CliContext) {
     let paint = context.output.paint_notes();
     let title = paint.bold("backstop demo");
     for line in [
@@ -74,7 +74,7 @@ pub(super) fn open(address: &Address, context: &Context) {
 }
 
 /// What is in, and how fast.
-pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &Context) {
+pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &CliContext) {
     let paint = context.output.paint_notes();
     let time = format!("{} ms", elapsed.as_millis());
     context.output.note(format!(
@@ -88,17 +88,17 @@ pub(super) fn pushed(jobs: u64, elapsed: Duration, context: &Context) {
 /// What came of it, and what to try next.
 pub(super) async fn summary(
     backstop: &Backstop,
-    address: &Address,
-    progress: Progress,
+    address: &StoreAddress,
+    progress: WorkerProgress,
     elapsed: Duration,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let queues = super::short::queues(backstop).await?;
     let lost: u64 = queues.iter().map(lost).sum();
     if context.output.is_json() {
         let done: u64 = queues
             .iter()
-            .map(|queue| queue.counts.of(State::Done))
+            .map(|queue| queue.counts.of(JobState::Done))
             .sum();
         let left: u64 = queues.iter().map(|queue| queue.counts.live()).sum();
         return context.output.json(&json!({
@@ -130,27 +130,34 @@ pub(super) async fn summary(
 
 /// Jobs that came in and are nowhere: neither present nor done and removed after their time.
 pub(super) fn lost(queue: &QueueStatus) -> u64 {
-    let present: u64 = State::ALL
+    let present: u64 = JobState::ALL
         .into_iter()
         .map(|state| queue.counts.of(state))
         .sum();
     let removed = queue
         .totals
         .done
-        .saturating_sub(queue.counts.of(State::Done));
+        .saturating_sub(queue.counts.of(JobState::Done));
     queue.totals.enqueued.saturating_sub(present + removed)
 }
 
-fn table(queues: &[QueueStatus]) -> Table {
-    let mut table = Table::new(&["QUEUE", "PUSHED", "DONE", "DEAD", "LEFT"]);
+fn table(queues: &[QueueStatus]) -> TextTable {
+    let mut table = TextTable::new(&["QUEUE", "PUSHED", "DONE", "DEAD", "LEFT"]);
     for queue in queues {
-        let dead = queue.counts.of(State::Dead);
-        table.toned([
-            (queue.name.to_string(), Tone::Plain),
-            (count(queue.totals.enqueued), Tone::Plain),
-            (count(queue.counts.of(State::Done)), Tone::Good),
-            (count(dead), if dead > 0 { Tone::Bad } else { Tone::Plain }),
-            (count(queue.counts.live()), Tone::Plain),
+        let dead = queue.counts.of(JobState::Dead);
+        table.styled_row([
+            (queue.name.to_string(), CellTone::Plain),
+            (count(queue.totals.enqueued), CellTone::Plain),
+            (count(queue.counts.of(JobState::Done)), CellTone::Good),
+            (
+                count(dead),
+                if dead > 0 {
+                    CellTone::Bad
+                } else {
+                    CellTone::Plain
+                },
+            ),
+            (count(queue.counts.live()), CellTone::Plain),
         ]);
     }
     table
@@ -158,9 +165,9 @@ fn table(queues: &[QueueStatus]) -> Table {
 
 async fn next_steps(
     backstop: &Backstop,
-    address: &Address,
-    context: &Context,
-) -> Result<(), Trouble> {
+    address: &StoreAddress,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let program = std::env::args()
         .next()
@@ -200,16 +207,16 @@ async fn next_steps(
     Ok(())
 }
 
-async fn a_dead_job(backstop: &Backstop) -> Result<Option<JobId>, Trouble> {
+async fn a_dead_job(backstop: &Backstop) -> Result<Option<JobId>, CliError> {
     let filter = Filter {
-        state: Some(State::Dead),
+        state: Some(JobState::Dead),
         ..Filter::default()
     };
-    let query = PageQuery {
+    let query = ListJobsRequest {
         filter,
         cursor: None,
         limit: 1,
-        ..PageQuery::default()
+        ..ListJobsRequest::default()
     };
     let page = backstop.store().jobs(query, backstop.now()).await?;
     Ok(page.jobs.first().map(|job| job.id))

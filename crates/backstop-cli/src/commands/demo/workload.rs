@@ -1,7 +1,9 @@
 //! The demo's jobs, and the handlers that make something of them.
 
-use crate::trouble::Trouble;
-use backstop::{Backstop, Draft, Fail, QueueName, QueueSettings, RetryPolicy, Run, Running, Span};
+use crate::error::CliError;
+use backstop::{
+    Backstop, JobDraft, QueueName, QueueSettings, RetryPolicy, Run, RunError, RunningWorker, Span,
+};
 use backstop_core::JobId;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -40,10 +42,10 @@ pub(super) const QUEUES: [DemoQueue; 3] = [
 ];
 
 /// The names of the queues.
-pub(super) fn names() -> Result<Vec<QueueName>, Trouble> {
+pub(super) fn names() -> Result<Vec<QueueName>, CliError> {
     QUEUES
         .iter()
-        .map(|queue| QueueName::new(queue.name).map_err(Trouble::new))
+        .map(|queue| QueueName::new(queue.name).map_err(CliError::new))
         .collect()
 }
 
@@ -53,7 +55,7 @@ const RETRY: &str = r#"{"kind":"exponential","base":"500ms","factor":2.0,"cap":"
 
 /// What a job does to its handler: decided by its number, so that every demo is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Behaviour {
+pub(super) enum DemoBehaviour {
     Works,
     FailsOnce,
     FailsAlways,
@@ -72,13 +74,13 @@ impl DemoQueue {
         self.share / 10
     }
 
-    fn behaviour(&self, number: u64) -> Behaviour {
+    fn behaviour(&self, number: u64) -> DemoBehaviour {
         match (self.name, number % 100) {
-            (_, 7 | 47) | ("webhooks", 3 | 13 | 63) => Behaviour::FailsOnce,
-            ("webhooks", 31) => Behaviour::FailsAlways,
-            ("webhooks", 77) | ("images", 5) => Behaviour::IsRejected,
-            ("emails", 20..=24) => Behaviour::IsDueLater,
-            _ => Behaviour::Works,
+            (_, 7 | 47) | ("webhooks", 3 | 13 | 63) => DemoBehaviour::FailsOnce,
+            ("webhooks", 31) => DemoBehaviour::FailsAlways,
+            ("webhooks", 77) | ("images", 5) => DemoBehaviour::IsRejected,
+            ("emails", 20..=24) => DemoBehaviour::IsDueLater,
+            _ => DemoBehaviour::Works,
         }
     }
 
@@ -91,14 +93,14 @@ impl DemoQueue {
     }
 
     /// Its next job.
-    pub(super) fn draft(&self, backstop: &Backstop, number: u64) -> Draft {
+    pub(super) fn draft(&self, backstop: &Backstop, number: u64) -> JobDraft {
         let draft = backstop
             .draft(self.name)
             .kind(self.kind)
             .json(&self.payload(number));
         match self.behaviour(number) {
             // One to four seconds from now.
-            Behaviour::IsDueLater => {
+            DemoBehaviour::IsDueLater => {
                 draft.after(Span::millis(1_000 + (number.cast_signed() * 37) % 3_000))
             }
             _ => draft,
@@ -107,7 +109,7 @@ impl DemoQueue {
 }
 
 /// Pushes the jobs of all queues; answers how many there are.
-pub(super) async fn push(backstop: &Backstop, jobs: u64) -> Result<u64, Trouble> {
+pub(super) async fn push(backstop: &Backstop, jobs: u64) -> Result<u64, CliError> {
     let mut all = Vec::new();
     for queue in &QUEUES {
         for number in 1..=queue.jobs(jobs) {
@@ -120,8 +122,8 @@ pub(super) async fn push(backstop: &Backstop, jobs: u64) -> Result<u64, Trouble>
 }
 
 /// Starts one worker for all queues.
-pub(super) fn start(backstop: &Backstop) -> Result<Running, Trouble> {
-    let retry = RetryPolicy::from_json(RETRY.as_bytes()).map_err(Trouble::new)?;
+pub(super) fn start(backstop: &Backstop) -> Result<RunningWorker, CliError> {
+    let retry = RetryPolicy::from_json(RETRY.as_bytes()).map_err(CliError::new)?;
     let mut worker = backstop.worker();
     for queue in &QUEUES {
         let settings = QueueSettings {
@@ -136,37 +138,39 @@ pub(super) fn start(backstop: &Backstop) -> Result<Running, Trouble> {
     Ok(worker.start()?)
 }
 
-async fn handle(queue: &'static DemoQueue, run: Run) -> Result<(), Fail> {
-    tokio::time::sleep(varied(queue.work, run.id())).await;
+async fn handle(queue: &'static DemoQueue, run: Run) -> Result<(), RunError> {
+    tokio::time::sleep(vary_duration(queue.work, run.id())).await;
     behaviour_of(queue, &run)?.ends(queue, &run)
 }
 
 /// What this job does to its handler.
-pub(super) fn behaviour_of(queue: &DemoQueue, run: &Run) -> Result<Behaviour, Fail> {
+pub(super) fn behaviour_of(queue: &DemoQueue, run: &Run) -> Result<DemoBehaviour, RunError> {
     let payload: Value = serde_json::from_slice(run.payload())?;
     Ok(queue.behaviour(payload["n"].as_u64().unwrap_or_default()))
 }
 
-impl Behaviour {
+impl DemoBehaviour {
     /// How a run ends.
-    pub(super) fn ends(self, queue: &DemoQueue, run: &Run) -> Result<(), Fail> {
+    pub(super) fn ends(self, queue: &DemoQueue, run: &Run) -> Result<(), RunError> {
         match self {
-            Self::FailsOnce if run.attempt() == 1 => Err(Fail::retry("connection reset by peer")),
-            Self::FailsAlways => Err(Fail::retry(format!(
+            Self::FailsOnce if run.attempt() == 1 => {
+                Err(RunError::retry("connection reset by peer"))
+            }
+            Self::FailsAlways => Err(RunError::retry(format!(
                 "hooks.example.org answered 503 to attempt {}",
                 run.attempt()
             ))),
             Self::IsRejected if queue.kind == "resize" => {
-                Err(Fail::dead("not an image: unexpected end of file"))
+                Err(RunError::dead("not an image: unexpected end of file"))
             }
-            Self::IsRejected => Err(Fail::dead("hooks.example.org answered 410 Gone")),
+            Self::IsRejected => Err(RunError::dead("hooks.example.org answered 410 Gone")),
             Self::Works | Self::FailsOnce | Self::IsDueLater => Ok(()),
         }
     }
 }
 
 /// From half to one and a half times as long: real work is never even.
-pub(super) fn varied(work: Duration, id: JobId) -> Duration {
+pub(super) fn vary_duration(work: Duration, id: JobId) -> Duration {
     let share = f64::from(id.as_bytes()[15]) / 255.0;
     work.mul_f64(0.5 + share)
 }

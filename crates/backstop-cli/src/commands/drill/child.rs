@@ -1,11 +1,11 @@
 //! A process of the drill: this program again, to be killed.
 
 use super::PATIENCE;
-use super::part::Part;
-use crate::context::Context;
-use crate::trouble::Trouble;
+use super::part::DrillPart;
+use crate::context::CliContext;
+use crate::error::CliError;
 use backstop::config::{ENV_DURABILITY, ENV_STORE};
-use backstop::{Address, Durability, Span};
+use backstop::{Durability, Span, StoreAddress};
 use clap::ValueEnum;
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 
 /// A process that plays a part. It ends with this one: dropped, it is killed.
-pub(super) struct Child {
+pub(super) struct DrillProcess {
     process: Process,
-    said: Lines<BufReader<ChildStdout>>,
+    output_lines: Lines<BufReader<ChildStdout>>,
     /// Held open for as long as it is to go on.
     _stdin: Option<ChildStdin>,
 }
@@ -28,14 +28,14 @@ const fn word(durability: Durability) -> &'static str {
     }
 }
 
-impl Child {
+impl DrillProcess {
     /// Starts it. The store's address goes by the environment: it may hold a password.
     pub(super) fn start(
-        part: Part,
-        address: &Address,
+        part: DrillPart,
+        address: &StoreAddress,
         lease: Span,
-        context: &Context,
-    ) -> Result<Self, Trouble> {
+        context: &CliContext,
+    ) -> Result<Self, CliError> {
         let program = std::env::current_exe()?;
         let name = part
             .to_possible_value()
@@ -65,30 +65,34 @@ impl Child {
         let stdout = process
             .stdout
             .take()
-            .ok_or_else(|| Trouble::new("a process of the drill has no stdout"))?;
+            .ok_or_else(|| CliError::new("a process of the drill has no stdout"))?;
         Ok(Self {
             process,
-            said: BufReader::new(stdout).lines(),
+            output_lines: BufReader::new(stdout).lines(),
             _stdin: stdin,
         })
     }
 
     /// The next it says of this kind, without its first word; waits at most `patience`.
-    pub(super) async fn hear(&mut self, word: &str, patience: Duration) -> Result<String, Trouble> {
+    pub(super) async fn wait_for_word(
+        &mut self,
+        word: &str,
+        patience: Duration,
+    ) -> Result<String, CliError> {
         let heard = async {
-            while let Some(line) = self.said.next_line().await? {
+            while let Some(line) = self.output_lines.next_line().await? {
                 if let Some((first, rest)) = line.split_once(' ')
                     && first == word
                 {
                     return Ok(rest.to_owned());
                 }
             }
-            Err(Trouble::new(format!(
+            Err(CliError::new(format!(
                 "a process of the drill ended before it was `{word}`; its words are above"
             )))
         };
         let late = || {
-            Trouble::new(format!(
+            CliError::new(format!(
                 "a process of the drill was not `{word}` within {patience:?}"
             ))
         };
@@ -98,22 +102,22 @@ impl Child {
     }
 
     /// `kill -9`.
-    pub(super) async fn kill(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn kill(&mut self) -> Result<(), CliError> {
         Ok(self.process.kill().await?)
     }
 
     /// What it had said before it was killed.
-    pub(super) async fn last_words(&mut self) -> Result<Vec<String>, Trouble> {
+    pub(super) async fn remaining_lines(&mut self) -> Result<Vec<String>, CliError> {
         let mut words = Vec::new();
         let all = async {
-            while let Some(line) = self.said.next_line().await? {
+            while let Some(line) = self.output_lines.next_line().await? {
                 words.push(line);
             }
             Ok(())
         };
         tokio::time::timeout(PATIENCE, all)
             .await
-            .unwrap_or_else(|_| Err(Trouble::new("a process that was killed goes on talking")))?;
+            .unwrap_or_else(|_| Err(CliError::new("a process that was killed goes on talking")))?;
         Ok(words)
     }
 }

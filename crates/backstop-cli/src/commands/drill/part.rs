@@ -8,11 +8,11 @@
 //! | writer | `acknowledged JOB` for each job that the store has taken |
 
 use super::QUEUE;
-use crate::context::Context;
-use crate::output::Output;
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Backstop, Fail, QueueSettings, Run, Span};
-use backstop_core::port::Enqueued;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::CliOutput;
+use backstop::{Backstop, QueueSettings, Run, RunError, Span};
+use backstop_core::port::EnqueueOutcome;
 use backstop_core::{Kind, NewJob, Payload, QueueName};
 use clap::ValueEnum;
 use std::io;
@@ -23,7 +23,7 @@ const BATCH: usize = 20;
 
 /// A part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum DrillPart {
     /// Is killed in the middle of a job.
     Victim,
     /// Runs that job again.
@@ -33,25 +33,31 @@ pub(crate) enum Part {
 }
 
 /// Plays a part.
-pub(super) async fn play(part: Part, lease: Span, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run_part(
+    part: DrillPart,
+    lease: Span,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let backstop = context.open().await?;
     match part {
-        Part::Victim | Part::Rescuer => work(part, &backstop, lease, context.output).await,
-        Part::Writer => write(&backstop, context.output).await,
+        DrillPart::Victim | DrillPart::Rescuer => {
+            work(part, &backstop, lease, context.output).await
+        }
+        DrillPart::Writer => write(&backstop, context.output).await,
     }
 }
 
 async fn work(
-    part: Part,
+    part: DrillPart,
     backstop: &Backstop,
     lease: Span,
-    output: Output,
-) -> Result<Verdict, Trouble> {
+    output: CliOutput,
+) -> Result<ExitStatus, CliError> {
     let handler = move |run: Run| async move {
         output
             .line(format!("began {}", run.id()))
-            .map_err(|_| Fail::retry("nobody listens"))?;
-        if part == Part::Victim {
+            .map_err(|_| RunError::retry("nobody listens"))?;
+        if part == DrillPart::Victim {
             std::future::pending::<()>().await;
         }
         Ok(())
@@ -68,15 +74,15 @@ async fn work(
         .queue(QUEUE, settings)
         .start()?;
     output.line(format!("ready {}", worker.recovery_bound().as_millis()))?;
-    let_go().await;
+    wait_for_stdin_end().await;
     worker.force();
     worker.stopped().await;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> {
-    let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
-    let payload = Payload::json(&b"\"drill\""[..]).map_err(Trouble::new)?;
+async fn write(backstop: &Backstop, output: CliOutput) -> Result<ExitStatus, CliError> {
+    let queue = QueueName::new(QUEUE).map_err(CliError::new)?;
+    let payload = Payload::json(&b"\"drill\""[..]).map_err(CliError::new)?;
     let job = || {
         NewJob::new(
             backstop.new_id(),
@@ -92,7 +98,7 @@ async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> 
             for (job, _) in jobs
                 .iter()
                 .zip(answers)
-                .filter(|(_, answer)| *answer == Enqueued::Inserted)
+                .filter(|(_, answer)| *answer == EnqueueOutcome::Inserted)
             {
                 output.line(format!("acknowledged {}", job.id))?;
             }
@@ -100,18 +106,18 @@ async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> 
     };
     tokio::select! {
         failed = push => failed,
-        () = let_go() => Ok(Verdict::Fine),
+        () = wait_for_stdin_end() => Ok(ExitStatus::Success),
     }
 }
 
 /// Returns when whoever leads the drill has closed our stdin, or is gone. Read on a thread of its
 /// own: it never ends by itself, and must not keep the program from ending.
-async fn let_go() {
-    let (told, heard) = oneshot::channel();
+async fn wait_for_stdin_end() {
+    let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         // Nothing is ever said; an error is as good as the end.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        let _ = told.send(());
+        let _ = sender.send(());
     });
-    let _ = heard.await;
+    let _ = receiver.await;
 }

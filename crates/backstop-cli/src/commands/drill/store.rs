@@ -2,13 +2,13 @@
 //! was acknowledged?
 
 use super::PATIENCE;
-use super::child::Child;
-use super::part::Part;
-use crate::context::Context;
+use super::child::DrillProcess;
+use super::part::DrillPart;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::counted;
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop, JobId, Span};
-use backstop_core::port::Grade;
+use backstop::{Backstop, JobId, Span, StoreAddress};
+use backstop_core::port::FindingSeverity;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const GOES_ON_MAX: Duration = Duration::from_millis(40);
 const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
-struct ReportShape {
+struct StoreDrillShape {
     kill: &'static str,
     store: String,
     kills: u64,
@@ -33,12 +33,12 @@ struct ReportShape {
 }
 
 /// Holds the drill.
-pub(super) async fn hold(
+pub(super) async fn run_drill(
     backstop: &Backstop,
-    address: &Address,
+    address: &StoreAddress,
     lease: Span,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let mut acknowledged = Vec::new();
     for kill in 1..=KILLS {
         context.output.note(format!(
@@ -56,13 +56,13 @@ pub(super) async fn hold(
     let bad = examination
         .findings
         .into_iter()
-        .filter(|finding| finding.grade == Grade::Bad);
+        .filter(|finding| finding.severity == FindingSeverity::Bad);
     let faults: Vec<String> = bad.map(|finding| finding.what).collect();
     let whole = missing.is_empty() && faults.is_empty();
     missing.truncate(NAMED_MAX);
     let (store, acknowledged) = (address.to_string(), acknowledged.len());
-    tell(
-        &ReportShape {
+    print_report(
+        &StoreDrillShape {
             kill: "store",
             store,
             kills: KILLS,
@@ -77,25 +77,25 @@ pub(super) async fn hold(
 
 /// One process writes until it is killed; answers what was acknowledged to it.
 async fn write_and_die(
-    address: &Address,
+    address: &StoreAddress,
     lease: Span,
-    context: &Context,
-) -> Result<Vec<JobId>, Trouble> {
-    let mut writer = Child::start(Part::Writer, address, lease, context)?;
-    let mut heard = Vec::new();
-    while heard.len() < ACKNOWLEDGED_MIN {
-        heard.push(writer.hear("acknowledged", PATIENCE).await?);
+    context: &CliContext,
+) -> Result<Vec<JobId>, CliError> {
+    let mut writer = DrillProcess::start(DrillPart::Writer, address, lease, context)?;
+    let mut acknowledged = Vec::new();
+    while acknowledged.len() < ACKNOWLEDGED_MIN {
+        acknowledged.push(writer.wait_for_word("acknowledged", PATIENCE).await?);
     }
     tokio::time::sleep(GOES_ON_MAX.mul_f64(rand::random())).await;
     writer.kill().await?;
-    let last = writer.last_words().await?;
-    heard.extend(
+    let last = writer.remaining_lines().await?;
+    acknowledged.extend(
         last.iter()
             .filter_map(|line| line.strip_prefix("acknowledged "))
             .map(str::to_owned),
     );
     // The very last line may have been cut by the kill; what is no whole id was not heard.
-    Ok(heard
+    Ok(acknowledged
         .iter()
         .filter(|id| id.len() == ID_CHARS)
         .map(|id| JobId::from_text(id))
@@ -105,15 +105,15 @@ async fn write_and_die(
 /// Characters of an id.
 const ID_CHARS: usize = 36;
 
-fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
-    let verdict = if report.whole {
-        Verdict::Fine
+fn print_report(report: &StoreDrillShape, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let status = if report.whole {
+        ExitStatus::Success
     } else {
-        Verdict::FallsShort
+        ExitStatus::Failure
     };
     if context.output.is_json() {
         context.output.json(report)?;
-        return Ok(verdict);
+        return Ok(status);
     }
     let paint = context.output.paint();
     let jobs = counted(report.acknowledged as u64, "job");
@@ -133,5 +133,5 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
     for fault in &report.faults {
         context.output.line(fault)?;
     }
-    Ok(verdict)
+    Ok(status)
 }

@@ -1,17 +1,17 @@
 //! A worker dies in the middle of a job: how long until another runs it?
 
-use super::child::Child;
-use super::part::Part;
+use super::child::DrillProcess;
+use super::part::DrillPart;
 use super::{PATIENCE, QUEUE};
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::about;
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Address, Backstop, JobId, Span, State};
+use backstop::{Backstop, JobId, JobState, Span, StoreAddress};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
 #[derive(Serialize)]
-struct ReportShape {
+struct WorkerDrillShape {
     kill: &'static str,
     store: String,
     job: JobId,
@@ -19,28 +19,29 @@ struct ReportShape {
     took_ms: i64,
     bound_ms: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    asked_ms: Option<i64>,
+    #[serde(rename = "asked_ms")]
+    limit_ms: Option<i64>,
     within: bool,
 }
 
 /// Holds the drill.
-pub(super) async fn hold(
+pub(super) async fn run_drill(
     backstop: &Backstop,
-    address: &Address,
+    address: &StoreAddress,
     lease: Span,
-    asked: Option<Span>,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
-    let mut victim = Child::start(Part::Victim, address, lease, context)?;
-    victim.hear("ready", PATIENCE).await?;
+    limit: Option<Span>,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let mut victim = DrillProcess::start(DrillPart::Victim, address, lease, context)?;
+    victim.wait_for_word("ready", PATIENCE).await?;
     let job = backstop.draft(QUEUE).push().await?.id;
-    victim.hear("began", PATIENCE).await?;
-    let mut rescuer = Child::start(Part::Rescuer, address, lease, context)?;
+    victim.wait_for_word("began", PATIENCE).await?;
+    let mut rescuer = DrillProcess::start(DrillPart::Rescuer, address, lease, context)?;
     let bound_ms: i64 = rescuer
-        .hear("ready", PATIENCE)
+        .wait_for_word("ready", PATIENCE)
         .await?
         .parse()
-        .map_err(Trouble::new)?;
+        .map_err(CliError::new)?;
     let bound = Span::millis(bound_ms);
     context.output.note(format!(
         "a worker runs {job}; it is killed now, and has {} to be replaced",
@@ -49,38 +50,38 @@ pub(super) async fn hold(
     victim.kill().await?;
     let killed = Instant::now();
     rescuer
-        .hear("began", Duration::from(bound) + PATIENCE)
+        .wait_for_word("began", Duration::from(bound) + PATIENCE)
         .await?;
     let took = Span::from(killed.elapsed());
     until_done(backstop, job).await?;
-    let report = ReportShape {
+    let report = WorkerDrillShape {
         kill: "worker",
         store: address.to_string(),
         job,
         lease_ms: lease.as_millis(),
         took_ms: took.as_millis(),
         bound_ms,
-        asked_ms: asked.map(Span::as_millis),
-        within: is_within(took, bound, asked),
+        limit_ms: limit.map(Span::as_millis),
+        within: is_within(took, bound, limit),
     };
-    tell(&report, context)
+    print_report(&report, context)
 }
 
 /// Whether it was soon enough: by what is promised, and by what was asked for.
-fn is_within(took: Span, bound: Span, asked: Option<Span>) -> bool {
-    took <= bound && asked.is_none_or(|asked| took <= asked)
+fn is_within(took: Span, bound: Span, limit: Option<Span>) -> bool {
+    took <= bound && limit.is_none_or(|limit| took <= limit)
 }
 
 /// The rescuer ends the job: a drill that leaves one running has failed.
-async fn until_done(backstop: &Backstop, job: JobId) -> Result<(), Trouble> {
+async fn until_done(backstop: &Backstop, job: JobId) -> Result<(), CliError> {
     let deadline = Instant::now() + PATIENCE;
     while backstop
         .job(job)
         .await?
-        .is_some_and(|job| job.state != State::Done)
+        .is_some_and(|job| job.state != JobState::Done)
     {
         if Instant::now() > deadline {
-            return Err(Trouble::new(format!(
+            return Err(CliError::new(format!(
                 "{job} ran again and did not come to its end"
             )));
         }
@@ -89,17 +90,18 @@ async fn until_done(backstop: &Backstop, job: JobId) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
+fn print_report(report: &WorkerDrillShape, context: &CliContext) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
         context.output.json(report)?;
     } else {
         let paint = context.output.paint();
         let (took, bound) = (seconds(report.took_ms), seconds(report.bound_ms));
-        let asked = report.asked_ms.map_or_else(String::new, |ms| {
+        let limit_text = report.limit_ms.map_or_else(String::new, |ms| {
             format!(", asked for within {}", Span::millis(ms))
         });
-        let text =
-            format!("ran again {took} after its worker was killed; promised within {bound}{asked}");
+        let text = format!(
+            "ran again {took} after its worker was killed; promised within {bound}{limit_text}"
+        );
         context.output.line(if report.within {
             paint.good(text)
         } else {
@@ -107,9 +109,9 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
         })?;
     }
     Ok(if report.within {
-        Verdict::Fine
+        ExitStatus::Success
     } else {
-        Verdict::FallsShort
+        ExitStatus::Failure
     })
 }
 
@@ -122,10 +124,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rerun_is_held_to_what_is_promised_and_to_what_was_asked_for() {
-        let check = |took, asked: Option<i64>, expected| {
-            let held = is_within(Span::millis(took), Span::secs(4), asked.map(Span::millis));
-            assert_eq!(held, expected, "{took} ms, asked for {asked:?}");
+    fn a_rerun_meets_the_promise_and_the_requested_limit() {
+        let check = |took, limit: Option<i64>, expected| {
+            let held = is_within(Span::millis(took), Span::secs(4), limit.map(Span::millis));
+            assert_eq!(held, expected, "{took} ms, asked for {limit:?}");
         };
         check(4_000, None, true);
         check(4_001, None, false);

@@ -1,24 +1,24 @@
 //! Does something to many jobs, however many there are.
 
-use super::{SelectionArgs, called};
+use super::{JobSelectionArgs, describe_id};
 use crate::commands::confirm;
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::counted;
-use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
-use backstop::search::Search;
-use backstop_core::amend::{Action, Filter, Selection};
-use backstop_server::wire::job::AmendedShape;
+use backstop::search::JobSearch;
+use backstop_core::amend::{AmendAction, Filter, Selection};
+use backstop_server::wire::job::AmendedJobsShape;
 use clap::Args;
 
 /// Refusals told one by one to people; programs get all of them.
-const REFUSED_TOLD_MAX: usize = 20;
+const REFUSED_SHOWN_MAX: usize = 20;
 
 /// Which jobs, and whether that was meant.
 #[derive(Args, Debug)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct JobDeleteArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: JobSelectionArgs,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -26,42 +26,47 @@ pub(crate) struct DeleteArgs {
 
 /// Does what was asked for; exits 1 if any job refused it.
 pub(crate) async fn run(
-    args: &SelectionArgs,
-    action: Action,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
-    amend(args, &selected(args, &action)?, &action, context).await
+    args: &JobSelectionArgs,
+    action: AmendAction,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    amend(args, &read_selection(args, &action)?, &action, context).await
 }
 
 /// Removes jobs; those that nobody named one by one only if that was meant.
-pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let selected = selected(&args.selection, &Action::Delete)?;
-    let meant = match &selected {
-        Selected::By(Selection::Ids(_) | Selection::Within(..)) => None,
-        Selected::By(Selection::Matching(_)) | Selected::Found(_) => Some("all jobs that fit"),
-        Selected::By(Selection::All) => Some("all jobs of all queues"),
+pub(super) async fn delete(
+    args: &JobDeleteArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let selected = read_selection(&args.selection, &AmendAction::Delete)?;
+    let target = match &selected {
+        SelectedJobs::InStore(Selection::Ids(_) | Selection::Within(..)) => None,
+        SelectedJobs::InStore(Selection::Matching(_)) | SelectedJobs::BySearch(_) => {
+            Some("all jobs that fit")
+        }
+        SelectedJobs::InStore(Selection::All) => Some("all jobs of all queues"),
     };
-    if let Some(meant) = meant
+    if let Some(target) = target
         && !args.yes
-        && !confirm::removal(meant, "the same command with --yes")?
+        && !confirm::confirm_removal(target, "the same command with --yes")?
     {
         context.output.note("nothing was removed");
-        return Ok(Verdict::FallsShort);
+        return Ok(ExitStatus::Failure);
     }
-    amend(&args.selection, &selected, &Action::Delete, context).await
+    amend(&args.selection, &selected, &AmendAction::Delete, context).await
 }
 
 async fn amend(
-    args: &SelectionArgs,
-    selected: &Selected,
-    action: &Action,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
-    let changes = args.because.changes(&backstop);
-    let amended = AmendedShape::from(match selected {
-        Selected::By(selection) => changes.amend(selection, action).await?,
-        Selected::Found(search) => {
+    args: &JobSelectionArgs,
+    selected: &SelectedJobs,
+    action: &AmendAction,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
+    let changes = args.reason.changes(&backstop);
+    let amended = AmendedJobsShape::from(match selected {
+        SelectedJobs::InStore(selection) => changes.amend(selection, action).await?,
+        SelectedJobs::BySearch(search) => {
             changes
                 .amend_found(search, &context.config.redaction, action)
                 .await?
@@ -75,41 +80,41 @@ async fn amend(
             counted(amended.count, "job"),
             done_word(action)
         ))?;
-        for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
+        for refused in amended.refused.iter().take(REFUSED_SHOWN_MAX) {
             let typed = args
                 .ids
                 .iter()
                 .find(|typed| JobId::from_text(typed) == refused.id);
-            let job = typed.map_or_else(|| refused.id.to_string(), |typed| called(typed));
+            let job = typed.map_or_else(|| refused.id.to_string(), |typed| describe_id(typed));
             context.output.warn(format!("{job}: {}", refused.why));
         }
-        if amended.refused.len() > REFUSED_TOLD_MAX {
+        if amended.refused.len() > REFUSED_SHOWN_MAX {
             context.output.warn(format!(
                 "… and {} more refused",
-                amended.refused.len() - REFUSED_TOLD_MAX
+                amended.refused.len() - REFUSED_SHOWN_MAX
             ));
         }
     }
     Ok(if amended.refused.is_empty() {
-        Verdict::Fine
+        ExitStatus::Success
     } else {
-        Verdict::FallsShort
+        ExitStatus::Failure
     })
 }
 
 /// Which jobs are meant.
-enum Selected {
+enum SelectedJobs {
     /// Those that the store finds by itself.
-    By(Selection),
+    InStore(Selection),
     /// Those whose payloads have to be looked at.
-    Found(Search),
+    BySearch(JobSearch),
 }
 
-fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> {
+fn read_selection(args: &JobSelectionArgs, action: &AmendAction) -> Result<SelectedJobs, CliError> {
     let search = args.filter.search();
-    let is_beyond_store = search.is_beyond_store();
+    let is_beyond_store = search.needs_scan();
     if is_beyond_store && args.ids.is_empty() && !args.all {
-        return Ok(Selected::Found(search));
+        return Ok(SelectedJobs::BySearch(search));
     }
     let filter = search.filter;
     let word = word(action);
@@ -120,37 +125,37 @@ fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> 
     match (args.ids.is_empty(), filter.is_empty() && !is_beyond_store, args.all) {
         (false, _, false) if filter == by_queue && !is_beyond_store => {
             let ids = args.ids.iter().map(|id| JobId::from_text(id)).collect();
-            Ok(Selected::By(match filter.queue {
+            Ok(SelectedJobs::InStore(match filter.queue {
                 Some(queue) => Selection::Within(queue, ids),
                 None => Selection::Ids(ids),
             }))
         }
-        (true, false, false) => Ok(Selected::By(Selection::Matching(filter))),
-        (true, true, true) => Ok(Selected::By(Selection::All)),
-        (true, true, false) => Err(Trouble::misuse(format!("which jobs to {word}?")).advise(format!(
+        (true, false, false) => Ok(SelectedJobs::InStore(Selection::Matching(filter))),
+        (true, true, true) => Ok(SelectedJobs::InStore(Selection::All)),
+        (true, true, false) => Err(CliError::misuse(format!("which jobs to {word}?")).advise(format!(
             "backstop job {word} ID…, or --queue, --kind, --state, --text, --worker, or --all for every job"
         ))),
-        _ => Err(Trouble::misuse(
+        _ => Err(CliError::misuse(
             "ids, filters and --all are three ways to say which jobs; use one of them, or ids with --queue",
         )
         .advise(format!("backstop job {word} --help"))),
     }
 }
 
-const fn word(action: &Action) -> &'static str {
+const fn word(action: &AmendAction) -> &'static str {
     match action {
-        Action::Retry => "retry",
-        Action::Cancel => "cancel",
-        Action::Delete => "delete",
-        Action::Move(_) => "move",
+        AmendAction::Retry => "retry",
+        AmendAction::Cancel => "cancel",
+        AmendAction::Delete => "delete",
+        AmendAction::Move(_) => "move",
     }
 }
 
-const fn done_word(action: &Action) -> &'static str {
+const fn done_word(action: &AmendAction) -> &'static str {
     match action {
-        Action::Retry => "made ready",
-        Action::Cancel => "cancelled",
-        Action::Delete => "deleted",
-        Action::Move(_) => "moved",
+        AmendAction::Retry => "made ready",
+        AmendAction::Cancel => "cancelled",
+        AmendAction::Delete => "deleted",
+        AmendAction::Move(_) => "moved",
     }
 }

@@ -1,18 +1,18 @@
 //! `backstop job list`: a page of jobs, or all pages one after another in bounded memory.
 
-use super::FilterArgs;
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use super::JobFilterArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{about, cut, kind, relative};
-use crate::output::{Output, json_text};
-use crate::trouble::{Trouble, Verdict};
-use backstop::{Backstop, State, Time};
+use crate::output::{CliOutput, json_text};
+use backstop::{Backstop, JobState, Time};
 use backstop_core::Job;
 use backstop_core::limits::PAGE_MAX;
-use backstop_core::port::{Damaged, Page};
+use backstop_core::port::{DamagedJob, ListJobsResult};
 use backstop_core::redact::Redaction;
 use backstop_core::terminal::shell_word;
-use backstop_server::wire::job::{DamagedShape, JobShape, JobsShape};
+use backstop_server::wire::job::{DamagedJobShape, JobShape, JobsShape};
 use clap::Args;
 
 /// Characters of an error shown in a table.
@@ -20,9 +20,9 @@ const ERROR_CHARS: usize = 60;
 
 /// Which jobs, and how many.
 #[derive(Args, Debug)]
-pub(crate) struct ListArgs {
+pub(crate) struct JobListArgs {
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: JobFilterArgs,
     /// At most so many, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -35,8 +35,8 @@ pub(crate) struct ListArgs {
 }
 
 /// Lists jobs.
-pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(crate) async fn run(args: &JobListArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     if args.all {
         list_all(args, &backstop, context).await
     } else {
@@ -45,13 +45,13 @@ pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
 }
 
 async fn list_page(
-    args: &ListArgs,
+    args: &JobListArgs,
     backstop: &Backstop,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let limit = args.limit.clamp(1, PAGE_MAX);
     let page = full_page(args, backstop, context, args.cursor.clone(), limit).await?;
-    warn_of(&page.damaged, context.output);
+    warn_of_damaged(&page.damaged, context.output);
     if context.output.is_json() {
         let jobs: Vec<_> = page
             .jobs
@@ -69,7 +69,7 @@ async fn list_page(
             damaged: Vec::new(),
             next: page.next.as_deref(),
         })?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     if page.jobs.is_empty() {
         context.output.note("no jobs");
@@ -86,21 +86,21 @@ async fn list_page(
             shell_word(&next)
         ));
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Pages may be short; reads on until `limit` jobs are there or the list ends.
 async fn full_page(
-    args: &ListArgs,
+    args: &JobListArgs,
     backstop: &Backstop,
-    context: &Context,
+    context: &CliContext,
     mut cursor: Option<String>,
     limit: usize,
-) -> Result<Page, Trouble> {
+) -> Result<ListJobsResult, CliError> {
     let (search, redaction, mut full) = (
         args.filter.search(),
         &context.config.redaction,
-        Page::default(),
+        ListJobsResult::default(),
     );
     loop {
         let page = backstop
@@ -110,7 +110,7 @@ async fn full_page(
         full.damaged.extend(page.damaged);
         cursor = page.next;
         if full.jobs.len() >= limit || cursor.is_none() {
-            return Ok(Page {
+            return Ok(ListJobsResult {
                 next: cursor,
                 ..full
             });
@@ -119,10 +119,10 @@ async fn full_page(
 }
 
 async fn list_all(
-    args: &ListArgs,
+    args: &JobListArgs,
     backstop: &Backstop,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let output = context.output;
     let mut cursor = args.cursor.clone();
     let mut is_first = true;
@@ -131,7 +131,7 @@ async fn list_all(
     }
     loop {
         let page = full_page(args, backstop, context, cursor, PAGE_MAX).await?;
-        warn_of(&page.damaged, output);
+        warn_of_damaged(&page.damaged, output);
         if output.is_json() {
             for job in &page.jobs {
                 let shape = JobShape::listed(
@@ -156,19 +156,19 @@ async fn list_all(
     if output.is_json() {
         output.line("],\"next\":null}")?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Names those that cannot be read: they hide nothing, and are not hidden.
-pub(crate) fn warn_of(damaged: &[Damaged], output: Output) {
+pub(crate) fn warn_of_damaged(damaged: &[DamagedJob], output: CliOutput) {
     for damaged in damaged {
-        let shape = DamagedShape::new(damaged);
+        let shape = DamagedJobShape::new(damaged);
         output.warn(format!("{} cannot be read: {}", shape.name(), damaged.why));
     }
 }
 
-fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "ID",
         "QUEUE",
         "KIND",
@@ -180,26 +180,26 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
     ]);
     for job in jobs {
         // What went wrong in an earlier run of a job that is done is not its last word.
-        let error = if job.state == State::Done {
+        let error = if job.state == JobState::Done {
             String::new()
         } else {
             job.history.last_error()
         };
         let error = redaction.text(&error);
-        table.toned([
-            (job.id.to_string(), Tone::Plain),
-            (job.queue.to_string(), Tone::Plain),
-            (kind(&job.kind), Tone::Plain),
+        table.styled_row([
+            (job.id.to_string(), CellTone::Plain),
+            (job.queue.to_string(), CellTone::Plain),
+            (kind(&job.kind), CellTone::Plain),
             (job.state.to_string(), tone(job.state)),
-            (job.attempt.to_string(), Tone::Plain),
+            (job.attempt.to_string(), CellTone::Plain),
             (
                 relative(job.finished_at.unwrap_or(job.run_at), now),
-                Tone::Plain,
+                CellTone::Plain,
             ),
-            (cut(&error, ERROR_CHARS), Tone::Plain),
+            (cut(&error, ERROR_CHARS), CellTone::Plain),
             (
                 job.running_for(now).map(about).unwrap_or_default(),
-                Tone::Plain,
+                CellTone::Plain,
             ),
         ]);
     }
@@ -207,11 +207,13 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
 }
 
 /// What a state means to whoever reads the list.
-pub(super) const fn tone(state: State) -> Tone {
+pub(super) const fn tone(state: JobState) -> CellTone {
     match state {
-        State::Done => Tone::Good,
-        State::Retrying => Tone::Warning,
-        State::Dead => Tone::Bad,
-        State::Scheduled | State::Ready | State::Running | State::Cancelled => Tone::Plain,
+        JobState::Done => CellTone::Good,
+        JobState::Retrying => CellTone::Warning,
+        JobState::Dead => CellTone::Bad,
+        JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Cancelled => {
+            CellTone::Plain
+        }
     }
 }

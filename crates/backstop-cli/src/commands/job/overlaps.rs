@@ -1,26 +1,29 @@
 //! `backstop job overlaps`: runs that were alive while another worker could have had their job.
 
-use crate::context::Context;
-use crate::output::table::Table;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::TextTable;
 use crate::output::words::{about, kind, relative};
-use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
-use backstop::overlaps::Overlap;
+use backstop::overlaps::RunOverlap;
 use backstop_core::limits::OVERLAPS_MAX;
 use clap::Args;
 use serde_json::json;
 
 /// How many.
 #[derive(Args, Debug)]
-pub(crate) struct OverlapsArgs {
+pub(crate) struct JobOverlapsArgs {
     /// At most so many, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
 }
 
 /// Lists overlaps, the newest first.
-pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(super) async fn run(
+    args: &JobOverlapsArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let overlaps = backstop.overlaps(args.limit.clamp(1, OVERLAPS_MAX)).await?;
     if context.output.is_json() {
         context.output.json(&json!({ "overlaps": overlaps }))?;
@@ -31,11 +34,11 @@ pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdic
     } else {
         context.output.table(&table(&overlaps, backstop.now()))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn table(overlaps: &[Overlap], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn table(overlaps: &[RunOverlap], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "JOB",
         "QUEUE",
         "KIND",

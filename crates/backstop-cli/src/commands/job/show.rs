@@ -1,17 +1,17 @@
 //! `backstop job show`: everything about one job.
 
-use super::{IdArg, not_found};
-use crate::context::Context;
+use super::{JobIdArgs, not_found};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::{about, instant, kind, relative, span};
-use crate::trouble::{Trouble, Verdict};
-use backstop::{State, Time};
+use backstop::{JobState, Time};
 use backstop_core::Job;
-use backstop_core::failure::Failure;
+use backstop_core::failure::FailureRecord;
 use backstop_server::wire::job::JobShape;
 
 /// Shows one job.
-pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(crate) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let job = args
         .job(&backstop)
         .await?
@@ -24,17 +24,22 @@ pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trou
             &context.config.redaction,
         ))?;
     } else {
-        tell(&job, max_attempts, backstop.now(), context)?;
+        print_job(&job, max_attempts, backstop.now(), context)?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> Result<(), Trouble> {
+fn print_job(
+    job: &Job,
+    max_attempts: Option<u32>,
+    now: Time,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let state = match job.state {
-        State::Done => paint.good(job.state),
-        State::Dead => paint.bad(job.state),
-        State::Retrying => paint.warning(job.state),
+        JobState::Done => paint.good(job.state),
+        JobState::Dead => paint.bad(job.state),
+        JobState::Retrying => paint.warning(job.state),
         _ => job.state.to_string(),
     };
     output.line(format!("{} {state}", paint.bold(job.id)))?;
@@ -47,7 +52,7 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
         .failures()
         .into_iter()
         .map(|failure| redaction.failure(failure));
-    let failures: Vec<Failure> = failures.collect();
+    let failures: Vec<FailureRecord> = failures.collect();
     if !failures.is_empty() {
         output.line(paint.bold("errors"))?;
     }
@@ -61,7 +66,7 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
 }
 
 /// The stack trace, unless it says no more than the message.
-fn trace_lines(failure: &Failure) -> impl Iterator<Item = &str> {
+fn trace_lines(failure: &FailureRecord) -> impl Iterator<Item = &str> {
     let trace = failure
         .error
         .stack_trace
@@ -74,7 +79,7 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
     let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
     // The limit that holds now need not be the one that a dead job used up.
     let attempts = match max_attempts {
-        _ if job.state == State::Dead => job.attempt.to_string(),
+        _ if job.state == JobState::Dead => job.attempt.to_string(),
         Some(max) => format!("{} of {max}", job.attempt),
         None => format!("{} of unlimited", job.attempt),
     };
@@ -112,7 +117,7 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
     fields
 }
 
-fn error_line(failure: &Failure, now: Time) -> String {
+fn error_line(failure: &FailureRecord, now: Time) -> String {
     let kind = failure
         .error
         .error_type

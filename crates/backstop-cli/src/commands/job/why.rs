@@ -1,36 +1,36 @@
 //! `backstop job why`: the one gate a job stands before, and what opens it.
 
-use super::{IdArg, called};
-use crate::context::Context;
+use super::{JobIdArgs, describe_id};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::to_the_millisecond;
-use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
-use backstop::why::{Explained, Why};
+use backstop::why::{ExplainedJob, JobExplanation};
 use backstop_server::wire::why::WhyShape;
 
 /// Answers; exits 1 if there is no such job.
-pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(crate) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let explained = match args.job(&backstop).await? {
         Some(job) => {
             backstop
-                .why_of(job, |job| context.config.max_attempts(job))
+                .explain_loaded(job, |job| context.config.max_attempts(job))
                 .await?
         }
-        None => Explained {
+        None => ExplainedJob {
             id: JobId::from_text(&args.id),
             job: None,
-            why: Why::NotFound,
+            explanation: JobExplanation::NotFound,
         },
     };
     if context.output.is_json() {
         context.output.json(&WhyShape::new(&explained))?;
     } else {
-        let why = match &explained.why {
-            Why::NotFound => {
+        let why = match &explained.explanation {
+            JobExplanation::NotFound => {
                 format!(
                     "there is no such job: {}; it may have been deleted or pruned",
-                    called(&args.id)
+                    describe_id(&args.id)
                 )
             }
             why => why.to_string(),
@@ -42,9 +42,9 @@ pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trou
                 .line(format!("  try: {}", context.output.paint().command(next)))?;
         }
     }
-    Ok(if explained.why == Why::NotFound {
-        Verdict::FallsShort
+    Ok(if explained.explanation == JobExplanation::NotFound {
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }

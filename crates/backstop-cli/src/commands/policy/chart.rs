@@ -1,9 +1,9 @@
 //! Charts of a simulation: calls over time, what failed of them, and the backlog.
 
-use crate::output::paint::Paint;
+use crate::output::paint::TextPaint;
 use crate::output::words::{about, count};
 use backstop::Span;
-use backstop_core::simulate::{Bucket, Scenario, Simulated};
+use backstop_core::simulate::{Scenario, SimulationBucket, SimulationResult};
 
 /// Lines of the chart.
 const ROWS: u64 = 10;
@@ -17,7 +17,7 @@ const OUT: char = '━';
 
 /// A column of the chart: a few buckets together.
 #[derive(Clone, Copy)]
-struct Column {
+struct SimulationColumn {
     calls: u64,
     failed: u64,
     backlog: u64,
@@ -27,14 +27,14 @@ struct Column {
 /// The chart, at most `width` characters wide.
 pub(super) fn render(
     scenario: &Scenario,
-    simulated: &Simulated,
+    simulated: &SimulationResult,
     width: usize,
-    paint: Paint,
+    paint: TextPaint,
 ) -> String {
     let margin = "backlog".len().max(count(simulated.calls).len()) + 2;
     let room = width.saturating_sub(margin).max(COLUMNS_MIN);
     let together = simulated.buckets.len().div_ceil(room).max(1);
-    let columns: Vec<Column> = simulated
+    let columns: Vec<SimulationColumn> = simulated
         .buckets
         .chunks(together)
         .map(|buckets| column(scenario, buckets))
@@ -58,7 +58,7 @@ pub(super) fn render(
             String::new()
         };
         let cells = columns.iter().map(|column| cell(*column, row, most));
-        lines.push(format!("{}┤{}", label(&scale), painted(cells, paint)));
+        lines.push(format!("{}┤{}", label(&scale), paint_cells(cells, paint)));
     }
     lines.push(format!("{}└{}", label("0"), "─".repeat(columns.len())));
     let out = columns
@@ -78,10 +78,11 @@ pub(super) fn render(
     lines.join("\n") + "\n"
 }
 
-fn column(scenario: &Scenario, buckets: &[Bucket]) -> Column {
+fn column(scenario: &Scenario, buckets: &[SimulationBucket]) -> SimulationColumn {
     let (from, until) = scenario.outage;
-    let is_out = |bucket: &Bucket| bucket.at < until && bucket.at.plus(scenario.bucket) > from;
-    Column {
+    let is_out =
+        |bucket: &SimulationBucket| bucket.at < until && bucket.at.plus(scenario.bucket) > from;
+    SimulationColumn {
         calls: buckets.iter().map(|bucket| bucket.calls).sum(),
         failed: buckets.iter().map(|bucket| bucket.failed).sum(),
         backlog: buckets
@@ -95,7 +96,7 @@ fn column(scenario: &Scenario, buckets: &[Bucket]) -> Column {
 
 /// One character of a column. What failed stands below, in whole characters, and is never too
 /// little to be seen; what succeeded stands on it.
-fn cell(column: Column, row: u64, most: u64) -> char {
+fn cell(column: SimulationColumn, row: u64, most: u64) -> char {
     let most = most.max(1);
     let failed_rows = (column.failed * ROWS + most / 2) / most;
     let good_eighths = ((column.calls - column.failed) * ROWS * 8).div_ceil(most);
@@ -111,7 +112,7 @@ fn cell(column: Column, row: u64, most: u64) -> char {
 }
 
 /// The characters of a row in their colours, and no spaces at its end.
-fn painted(cells: impl Iterator<Item = char>, paint: Paint) -> String {
+fn paint_cells(cells: impl Iterator<Item = char>, paint: TextPaint) -> String {
     let row: String = cells.collect();
     let mut text = String::new();
     let mut rest = row.trim_end();
@@ -129,14 +130,15 @@ fn painted(cells: impl Iterator<Item = char>, paint: Paint) -> String {
     text
 }
 
-fn sparkline(columns: &[Column]) -> String {
+fn sparkline(columns: &[SimulationColumn]) -> String {
     let most = columns
         .iter()
         .map(|column| column.backlog)
         .max()
         .unwrap_or_default()
         .max(1);
-    let height = |column: &Column| EIGHTHS[(column.backlog * 8).div_ceil(most).min(8) as usize];
+    let height =
+        |column: &SimulationColumn| EIGHTHS[(column.backlog * 8).div_ceil(most).min(8) as usize];
     columns
         .iter()
         .map(height)

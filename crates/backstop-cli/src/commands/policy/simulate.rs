@@ -3,13 +3,15 @@
 mod shape;
 
 use super::{chart, read};
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::table::terminal_width;
-use crate::trouble::{Trouble, Verdict};
 use backstop::{RetryPolicy, Span};
 use backstop_core::breaker::BreakerSettings;
-use backstop_core::simulate::{BadScenario, Scenario, Simulated};
-use backstop_server::lab::{AFTERMATH_MAX, Question, Rate, Setting, picture, told};
+use backstop_core::simulate::{InvalidScenario, Scenario, SimulationResult};
+use backstop_server::policy_lab::{
+    AFTERMATH_MAX, ArrivalRate, PictureStyle, SimulationRequest, render_picture, summarize,
+};
 use clap::Args;
 use shape::SimulatedShape;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ const WIDTH_USUAL: usize = 100;
 
 /// Which policy, which outage.
 #[derive(Args, Debug)]
-pub(crate) struct SimulateArgs {
+pub(crate) struct PolicySimulateArgs {
     /// The policy, as JSON [default: {"kind":"exponential"}]
     #[arg(long, value_name = "JSON")]
     policy: Option<String>,
@@ -28,7 +30,7 @@ pub(crate) struct SimulateArgs {
     breaker: Option<String>,
     /// How many jobs arrive: per second, minute (/m) or hour (/h)
     #[arg(long, value_name = "N/s", default_value = "100/s")]
-    rate: Rate,
+    rate: ArrivalRate,
     /// How long the service is out
     #[arg(long, value_name = "D", default_value = "10m")]
     outage: Span,
@@ -53,8 +55,8 @@ pub(crate) struct SimulateArgs {
 }
 
 /// Does what was asked for.
-pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let (scenario, simulated) = play(args)?;
+pub(super) fn run(args: &PolicySimulateArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let (scenario, simulated) = run_simulation(args)?;
     if let Some(file) = &args.svg {
         write_svg(file, &scenario, &simulated)?;
     }
@@ -62,7 +64,7 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
         context
             .output
             .json(&SimulatedShape::new(&scenario, &simulated))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
     let width = terminal_width().unwrap_or(WIDTH_USUAL);
     context.output.lines(&chart::render(
@@ -71,18 +73,18 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
         width,
         context.output.paint(),
     ))?;
-    for line in told(&scenario, &simulated) {
+    for line in summarize(&scenario, &simulated) {
         context.output.line(line)?;
     }
     if let Some(file) = &args.svg {
         context.output.note(format!("chart: {}", file.display()));
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// The scenario, played through; without a length, long enough to see the end of the backlog.
-fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
-    let question = Question {
+fn run_simulation(args: &PolicySimulateArgs) -> Result<(Scenario, SimulationResult), CliError> {
+    let question = SimulationRequest {
         arrivals_per_second: args.rate.per_second(),
         outage_at: args.outage_at,
         outage: args.outage,
@@ -97,31 +99,39 @@ fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
         seed: args.seed,
         aftermath_max: AFTERMATH_MAX,
     };
-    question.play().map_err(|error| refused(&error, args))
+    question.run().map_err(|error| scenario_error(&error, args))
 }
 
-fn read_breaker(json: &str) -> Result<BreakerSettings, Trouble> {
+fn read_breaker(json: &str) -> Result<BreakerSettings, CliError> {
     serde_json::from_str(json).map_err(|error| {
         let usual = serde_json::to_string(&BreakerSettings::default()).unwrap_or_default();
-        Trouble::misuse(format!("not a breaker: {error}")).advise(format!("--breaker '{usual}'"))
+        CliError::misuse(format!("not a breaker: {error}")).advise(format!("--breaker '{usual}'"))
     })
 }
 
-fn refused(error: &BadScenario, args: &SimulateArgs) -> Trouble {
-    let trouble = Trouble::misuse(error);
+fn scenario_error(error: &InvalidScenario, args: &PolicySimulateArgs) -> CliError {
+    let cli_error = CliError::misuse(error);
     match error {
-        BadScenario::Outage { .. } if args.outage.is_zero() => trouble.advise("--outage 10m"),
-        BadScenario::Outage { until, .. } => {
-            trouble.advise(format!("--for {}", until.plus(args.outage)))
+        InvalidScenario::Outage { .. } if args.outage.is_zero() => cli_error.advise("--outage 10m"),
+        InvalidScenario::Outage { until, .. } => {
+            cli_error.advise(format!("--for {}", until.plus(args.outage)))
         }
-        BadScenario::TooLarge => trouble.advise("a lower --rate, or a shorter --for"),
-        _ => trouble.advise("backstop policy simulate --help"),
+        InvalidScenario::TooLarge => cli_error.advise("a lower --rate, or a shorter --for"),
+        _ => cli_error.advise("backstop policy simulate --help"),
     }
 }
 
-fn write_svg(file: &Path, scenario: &Scenario, simulated: &Simulated) -> Result<(), Trouble> {
-    std::fs::write(file, picture(scenario, simulated, Setting::Alone)).map_err(|error| {
-        Trouble::new(format!(
+fn write_svg(
+    file: &Path,
+    scenario: &Scenario,
+    simulated: &SimulationResult,
+) -> Result<(), CliError> {
+    std::fs::write(
+        file,
+        render_picture(scenario, simulated, PictureStyle::Standalone),
+    )
+    .map_err(|error| {
+        CliError::new(format!(
             "the chart could not be written to {}: {error}",
             file.display()
         ))

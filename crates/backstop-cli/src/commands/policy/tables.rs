@@ -1,14 +1,14 @@
 //! The waits of a policy as a table.
 
-use crate::output::table::Table;
+use crate::output::table::TextTable;
 use backstop::RetryPolicy;
-use backstop_core::retry::Preview;
-use backstop_server::lab::{ends, grid};
+use backstop_core::retry::RetryPreview;
+use backstop_server::policy_lab::{describe_end, wait_table};
 
 /// The table, and what ends the waits.
-pub(super) fn render(policy: &RetryPolicy, waits: &[Preview]) -> String {
-    let grid = grid(policy, waits);
-    let mut table = Table::new(&grid.titles.iter().map(String::as_str).collect::<Vec<_>>());
+pub(super) fn render(policy: &RetryPolicy, waits: &[RetryPreview]) -> String {
+    let grid = wait_table(policy, waits);
+    let mut table = TextTable::new(&grid.titles.iter().map(String::as_str).collect::<Vec<_>>());
     for row in grid.rows {
         table.row(row);
     }
@@ -16,7 +16,7 @@ pub(super) fn render(policy: &RetryPolicy, waits: &[Preview]) -> String {
     format!(
         "{}\n\n{}\nPolicy: {policy_json}",
         table.markdown(),
-        ends(policy)
+        describe_end(policy)
     )
 }
 
@@ -140,16 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn what_max_attempts_cuts_is_said() {
-        let said = |max: &str| {
+    fn the_last_line_names_what_max_attempts_cuts() {
+        let last_line = |max: &str| {
             let json = format!(r#"{{"kind":"exponential","max_attempts":{max}}}"#);
-            ends(&RetryPolicy::from_json(json.as_bytes()).unwrap())
+            describe_end(&RetryPolicy::from_json(json.as_bytes()).unwrap())
         };
         assert!(
-            said("3").contains("failure 3 is the last") && said("3").contains("2 waits are used")
+            last_line("3").contains("failure 3 is the last")
+                && last_line("3").contains("2 waits are used")
         );
-        assert!(said("2").contains("first wait is used"));
-        assert!(said("1").contains("first failure is the last"));
-        assert!(said("\"unlimited\"").starts_with("No max_attempts"));
+        assert!(last_line("2").contains("first wait is used"));
+        assert!(last_line("1").contains("first failure is the last"));
+        assert!(last_line("\"unlimited\"").starts_with("No max_attempts"));
     }
 }

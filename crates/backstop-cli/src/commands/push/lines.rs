@@ -14,7 +14,7 @@ pub(crate) struct LineReader<R> {
 
 /// What one line of input is.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Line<'a> {
+pub(crate) enum InputLine<'a> {
     /// Its bytes, without the end of line.
     Whole(&'a [u8]),
     /// Too long to be a job; it was read past.
@@ -56,7 +56,10 @@ impl<R: BufRead> LineReader<R> {
     }
 
     /// The next line that has anything on it, in `buffer`; `None` at the end.
-    pub(crate) fn next<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Line<'a>>> {
+    pub(crate) fn next<'a>(
+        &mut self,
+        buffer: &'a mut Vec<u8>,
+    ) -> io::Result<Option<InputLine<'a>>> {
         loop {
             buffer.clear();
             let Some(is_whole) = self.read(buffer)? else {
@@ -64,10 +67,10 @@ impl<R: BufRead> LineReader<R> {
             };
             self.number += 1;
             if !is_whole {
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(InputLine::TooLong));
             }
             if !is_blank(buffer, self.number == 1) {
-                return Ok(Some(Line::Whole(strip(buffer, self.number == 1))));
+                return Ok(Some(InputLine::Whole(strip(buffer, self.number == 1))));
             }
         }
     }
@@ -124,7 +127,7 @@ mod tests {
         let mut reader = LineReader::new(io::BufReader::with_capacity(3, input));
         let (mut buffer, mut seen) = (Vec::new(), Vec::new());
         while let Some(line) = reader.next(&mut buffer).unwrap() {
-            let Line::Whole(bytes) = line else {
+            let InputLine::Whole(bytes) = line else {
                 panic!("too long")
             };
             let bytes = bytes.to_vec();
@@ -159,8 +162,11 @@ mod tests {
         input.extend_from_slice(b"\n2\n");
         let mut reader = LineReader::new(&input[..]);
         let mut buffer = Vec::new();
-        assert_eq!(reader.next(&mut buffer).unwrap(), Some(Line::TooLong));
-        assert_eq!(reader.next(&mut buffer).unwrap(), Some(Line::Whole(b"2")));
+        assert_eq!(reader.next(&mut buffer).unwrap(), Some(InputLine::TooLong));
+        assert_eq!(
+            reader.next(&mut buffer).unwrap(),
+            Some(InputLine::Whole(b"2"))
+        );
         assert!(buffer.capacity() <= 2 * LINE_BYTES_MAX);
     }
 }

@@ -5,20 +5,20 @@
 
 mod report;
 
-use super::line::{self, Defaults};
-use super::lines::{Line, LineReader};
+use super::id_conflicts::{self, IntendedJob};
+use super::job_line::{self, PushDefaults};
+use super::lines::{InputLine, LineReader};
 use super::open_bounded;
-use super::same::{self, Meant};
-use super::source::{Reader, Source};
-use crate::context::Context;
+use super::source::{InputReader, InputSource};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::progress;
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
 use backstop::core::limits::PAYLOAD_BYTES_MAX;
-use backstop::core::port::{Answer, Enqueued};
+use backstop::core::port::{EnqueueOutcome, StoreResult};
 use backstop::{Backstop, JobId, NewJob, Time};
 use indicatif::ProgressBar;
-use report::{BadLine, Report};
+use report::{BadPushLine, PushReport};
 use std::io::{BufReader, Read};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -38,9 +38,9 @@ const SPINNER: &str = "{spinner} {msg}";
 
 /// Some lines, read.
 #[derive(Default)]
-struct Batch {
+struct PushBatch {
     jobs: Vec<NewJob>,
-    bad: Vec<BadLine>,
+    bad: Vec<BadPushLine>,
     /// Bytes of payload.
     payload_bytes: usize,
     /// How far into the input it reaches.
@@ -49,49 +49,49 @@ struct Batch {
 
 /// Pushes all good lines; with `is_strict` only if there is no other.
 pub(super) async fn run(
-    source: Source,
-    defaults: Defaults,
+    source: InputSource,
+    defaults: PushDefaults,
     is_strict: bool,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let backstop = open_bounded(&defaults.queue, context).await?;
     let source = if is_strict {
-        source.repeatable()?
+        source.into_repeatable()?
     } else {
         source
     };
-    let mut report = Report::default();
+    let mut report = PushReport::default();
     if is_strict {
         check_all(&source, &defaults, &backstop, &mut report)?;
     }
     if !is_strict || report.is_clean() {
         load(&source, defaults, &backstop, &mut report, context).await?;
     }
-    report.tell(context)
+    report.print(context)
 }
 
 /// Reads everything and pushes nothing.
 fn check_all(
-    source: &Source,
-    defaults: &Defaults,
+    source: &InputSource,
+    defaults: &PushDefaults,
     backstop: &Backstop,
-    report: &mut Report,
-) -> Result<(), Trouble> {
+    report: &mut PushReport,
+) -> Result<(), CliError> {
     let mut reader = LineReader::new(source.reader()?);
     let now = || backstop.now();
     while let Some(batch) = read_batch(&mut reader, defaults, false, now, || backstop.new_id())? {
-        report.bad(batch.bad);
+        report.add_bad_lines(batch.bad);
     }
     Ok(())
 }
 
 async fn load(
-    source: &Source,
-    defaults: Defaults,
+    source: &InputSource,
+    defaults: PushDefaults,
     backstop: &Backstop,
-    report: &mut Report,
-    context: &Context,
-) -> Result<(), Trouble> {
+    report: &mut PushReport,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let is_shown = context.output.shows_progress();
     let bar = match source.size() {
         Some(size) => progress::bar(is_shown, size, BAR),
@@ -102,13 +102,13 @@ async fn load(
     let batches = read_in_background(source.reader()?, defaults, may_wait, backstop.clone());
     let loaded = push_batches(batches, may_wait, backstop, report, &bar).await;
     bar.finish_and_clear();
-    loaded.map_err(|trouble| explain(trouble, report, is_repeatable))
+    loaded.map_err(|error| explain(error, report, is_repeatable))
 }
 
 /// What went in before the store failed is in; says how to get the rest in as well.
-fn explain(trouble: Trouble, report: &Report, is_repeatable: bool) -> Trouble {
-    let Trouble::Told { cause, blame, .. } = trouble else {
-        return trouble;
+fn explain(error: CliError, report: &PushReport, is_repeatable: bool) -> CliError {
+    let CliError::Message { cause, kind, .. } = error else {
+        return error;
     };
     let cause = format!(
         "{cause}; at least {} lines went in before that",
@@ -119,22 +119,22 @@ fn explain(trouble: Trouble, report: &Report, is_repeatable: bool) -> Trouble {
     } else {
         "the same command again if the lines have ids; --batch NAME gives them some"
     };
-    Trouble::Told {
+    CliError::Message {
         cause,
         advice: Some(advice.to_owned()),
-        blame,
+        kind,
     }
 }
 
-type Batches = mpsc::Receiver<Result<Batch, Trouble>>;
+type PushBatchReceiver = mpsc::Receiver<Result<PushBatch, CliError>>;
 
 /// Reads on a thread of its own: input may block, and checking JSON takes time.
 fn read_in_background(
-    input: Reader,
-    defaults: Defaults,
+    input: InputReader,
+    defaults: PushDefaults,
     may_wait: bool,
     backstop: Backstop,
-) -> Batches {
+) -> PushBatchReceiver {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     let runtime = Handle::current();
     std::thread::spawn(move || {
@@ -165,12 +165,12 @@ fn too_long() -> String {
 /// at the end. What a line is delayed by counts from when it was read.
 fn read_batch(
     reader: &mut LineReader<BufReader<impl Read>>,
-    defaults: &Defaults,
+    defaults: &PushDefaults,
     may_wait: bool,
     now: impl Fn() -> Time,
     new_id: impl Fn() -> JobId,
-) -> Result<Option<Batch>, Trouble> {
-    let mut batch = Batch::default();
+) -> Result<Option<PushBatch>, CliError> {
+    let mut batch = PushBatch::default();
     let mut buffer = Vec::new();
     while batch.jobs.len() + batch.bad.len() < BATCH_JOBS && batch.payload_bytes < BATCH_BYTES {
         let is_empty = batch.jobs.is_empty() && batch.bad.is_empty();
@@ -181,15 +181,17 @@ fn read_batch(
             break;
         };
         let read = match line {
-            Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now(), &new_id),
-            Line::TooLong => Err(too_long()),
+            InputLine::Whole(bytes) => {
+                job_line::parse(bytes, reader.number(), defaults, now(), &new_id)
+            }
+            InputLine::TooLong => Err(too_long()),
         };
         match read {
             Ok(job) => {
                 batch.payload_bytes += job.payload.len();
                 batch.jobs.push(job);
             }
-            Err(error) => batch.bad.push(BadLine {
+            Err(error) => batch.bad.push(BadPushLine {
                 line: reader.number(),
                 error,
             }),
@@ -200,31 +202,31 @@ fn read_batch(
 }
 
 async fn push_batches(
-    mut batches: Batches,
+    mut batches: PushBatchReceiver,
     may_wait: bool,
     backstop: &Backstop,
-    report: &mut Report,
+    report: &mut PushReport,
     bar: &ProgressBar,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let calls_max = if may_wait { 1 } else { IN_FLIGHT };
-    let mut under_way: JoinSet<(u64, Answer<Pushed>)> = JoinSet::new();
+    let mut under_way: JoinSet<(u64, StoreResult<PushBatchAnswers>)> = JoinSet::new();
     let mut is_open = true;
     while is_open || !under_way.is_empty() {
         tokio::select! {
             batch = batches.recv(), if is_open && under_way.len() < calls_max => match batch {
                 Some(batch) => {
                     let batch = batch?;
-                    report.bad(batch.bad);
+                    report.add_bad_lines(batch.bad);
                     let (backstop, jobs, read_to) = (backstop.clone(), batch.jobs, batch.read_to);
                     under_way.spawn(async move { (read_to, push(&backstop, jobs).await) });
                 }
                 None => is_open = false,
             },
             Some(pushed) = under_way.join_next() => {
-                let (read_to, answers) = pushed.map_err(Trouble::new)?;
+                let (read_to, answers) = pushed.map_err(CliError::new)?;
                 let pushed = answers?;
-                report.pushed_some(&pushed.answers);
-                report.others(&pushed.others);
+                report.add_answers(&pushed.answers);
+                report.add_id_conflicts(&pushed.others);
                 bar.set_position(read_to.max(bar.position()));
                 bar.set_message(message(report, bar));
             }
@@ -234,26 +236,26 @@ async fn push_batches(
 }
 
 /// What a store answered, and which ids stand for something else.
-struct Pushed {
-    answers: Vec<Enqueued>,
+struct PushBatchAnswers {
+    answers: Vec<EnqueueOutcome>,
     others: Vec<JobId>,
 }
 
-async fn push(backstop: &Backstop, jobs: Vec<NewJob>) -> Answer<Pushed> {
-    let meant: Vec<Meant> = jobs.iter().map(Meant::new).collect();
+async fn push(backstop: &Backstop, jobs: Vec<NewJob>) -> StoreResult<PushBatchAnswers> {
+    let intended: Vec<IntendedJob> = jobs.iter().map(IntendedJob::new).collect();
     let answers = backstop.push_jobs(jobs).await?;
-    let same = meant
+    let same = intended
         .into_iter()
         .zip(&answers)
-        .filter(|(_, answer)| **answer == Enqueued::Same);
-    let same: Vec<Meant> = same.map(|(meant, _)| meant).collect();
-    Ok(Pushed {
-        others: same::others(backstop, &same).await?,
+        .filter(|(_, answer)| **answer == EnqueueOutcome::Same);
+    let same: Vec<IntendedJob> = same.map(|(intended, _)| intended).collect();
+    Ok(PushBatchAnswers {
+        others: id_conflicts::find(backstop, &same).await?,
         answers,
     })
 }
 
-fn message(report: &Report, bar: &ProgressBar) -> String {
+fn message(report: &PushReport, bar: &ProgressBar) -> String {
     let secs = bar.elapsed().as_secs_f64().max(0.001);
     #[expect(
         clippy::cast_precision_loss,
@@ -266,10 +268,10 @@ fn message(report: &Report, bar: &ProgressBar) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lines;
+    use super::super::LineFormat;
     use super::*;
     use backstop::testing::VirtualClock;
-    use backstop::{QueueName, Random, Run, Span};
+    use backstop::{QueueName, RandomSource, Run, Span};
     use backstop_memory::MemoryStore;
     use backstop_testkit::flaky::{Fault, Flaky, Odds};
     use std::cell::Cell;
@@ -279,8 +281,8 @@ mod tests {
 
     const DELAY: Span = Span::secs(20);
 
-    fn defaults() -> Defaults {
-        Defaults {
+    fn defaults() -> PushDefaults {
+        PushDefaults {
             queue: QueueName::new("q").unwrap(),
             kind: None,
             priority: None,
@@ -292,7 +294,7 @@ mod tests {
             retry: None,
             trace: None,
             batch: None,
-            lines: Lines::Auto,
+            lines: LineFormat::Auto,
         }
     }
 
@@ -352,7 +354,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lines_of_a_pipe_keep_their_order_also_where_the_store_is_slow() {
         const LINES: usize = 20;
-        let defaults = Defaults {
+        let defaults = PushDefaults {
             delay: None,
             ..defaults()
         };
@@ -363,19 +365,19 @@ mod tests {
         };
         let store = Arc::new(Flaky::with_odds(Arc::new(MemoryStore::new()), 7, delays));
         let clock = Arc::new(VirtualClock::start());
-        let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
+        let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, RandomSource::seeded(7));
         let (sender, batches) = mpsc::channel(LINES);
         for number in 1..=LINES {
             let (line, id) = (number.to_string(), || backstop.new_id());
-            let job = line::job(line.as_bytes(), 1, &defaults, backstop.now(), id);
-            let batch = Batch {
+            let job = job_line::parse(line.as_bytes(), 1, &defaults, backstop.now(), id);
+            let batch = PushBatch {
                 jobs: vec![job.unwrap()],
-                ..Batch::default()
+                ..PushBatch::default()
             };
             sender.send(Ok(batch)).await.ok().unwrap();
         }
         drop(sender);
-        let (mut report, bar) = (Report::default(), ProgressBar::hidden());
+        let (mut report, bar) = (PushReport::default(), ProgressBar::hidden());
         push_batches(batches, true, &backstop, &mut report, &bar)
             .await
             .unwrap();

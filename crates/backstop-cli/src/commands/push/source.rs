@@ -1,6 +1,6 @@
 //! Where lines come from.
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// What is read from.
-pub(crate) type Reader = BufReader<Box<dyn Read + Send>>;
+pub(crate) type InputReader = BufReader<Box<dyn Read + Send>>;
 
 /// Where lines come from.
-pub(crate) enum Source {
+pub(crate) enum InputSource {
     /// A file.
     File(PathBuf),
     /// Whatever is piped in.
     Stdin,
     /// What was piped in, kept so that it can be read twice; gone when it is closed.
-    Kept(File),
+    Spooled(File),
 }
 
-impl Source {
+impl InputSource {
     /// A file by its path; `-` is what is piped in.
     pub(crate) fn at(path: &Path) -> Self {
         if path.as_os_str() == "-" {
@@ -35,14 +35,14 @@ impl Source {
     pub(crate) fn size(&self) -> Option<u64> {
         let metadata = match self {
             Self::File(path) => std::fs::metadata(path).ok()?,
-            Self::Kept(file) => file.metadata().ok()?,
+            Self::Spooled(file) => file.metadata().ok()?,
             Self::Stdin => return None,
         };
         metadata.is_file().then_some(metadata.len())
     }
 
     /// From the start.
-    pub(crate) fn reader(&self) -> Result<Reader, Trouble> {
+    pub(crate) fn reader(&self) -> Result<InputReader, CliError> {
         let file = match self {
             Self::Stdin => {
                 return Ok(BufReader::with_capacity(
@@ -51,10 +51,10 @@ impl Source {
                 ));
             }
             Self::File(path) => File::open(path).map_err(|error| {
-                Trouble::misuse(format!("{} cannot be read: {error}", path.display()))
+                CliError::misuse(format!("{} cannot be read: {error}", path.display()))
                     .advise("the path of a file that exists, or - for stdin")
             })?,
-            Self::Kept(file) => {
+            Self::Spooled(file) => {
                 let mut file = file.try_clone()?;
                 file.rewind()?;
                 file
@@ -64,17 +64,17 @@ impl Source {
     }
 
     /// One that can be read twice.
-    pub(crate) fn repeatable(self) -> Result<Self, Trouble> {
+    pub(crate) fn into_repeatable(self) -> Result<Self, CliError> {
         let must_be_kept = match &self {
             Self::File(path) => !std::fs::metadata(path)?.is_file(),
             Self::Stdin => true,
-            Self::Kept(_) => false,
+            Self::Spooled(_) => false,
         };
         if !must_be_kept {
             return Ok(self);
         }
-        let mut kept = tempfile::tempfile()?;
-        io::copy(&mut self.reader()?, &mut kept)?;
-        Ok(Self::Kept(kept))
+        let mut spooled = tempfile::tempfile()?;
+        io::copy(&mut self.reader()?, &mut spooled)?;
+        Ok(Self::Spooled(spooled))
     }
 }

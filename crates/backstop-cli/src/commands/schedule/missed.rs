@@ -1,19 +1,19 @@
 //! The runs that are missing.
 
-use super::configured;
-use crate::context::Context;
-use crate::output::table::Table;
+use super::find_schedule;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::TextTable;
 use crate::output::words::relative;
-use crate::trouble::{Trouble, Verdict};
 use backstop::schedules::MissedRun;
 use backstop::{Schedule, ScheduleName, Time};
-use backstop_core::schedule::What;
+use backstop_core::schedule::InstantOutcome;
 use clap::Args;
 use serde::Serialize;
 
 /// Of which schedules, and seen from when.
 #[derive(Args, Debug)]
-pub(crate) struct MissedArgs {
+pub(crate) struct ScheduleMissedArgs {
     /// The schedules [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<ScheduleName>,
@@ -23,41 +23,44 @@ pub(crate) struct MissedArgs {
 }
 
 #[derive(Serialize)]
-struct MissedShapes {
-    missed: Vec<MissedShape>,
+struct MissedInstantsShape {
+    missed: Vec<MissedInstantShape>,
 }
 
 #[derive(Serialize)]
-struct MissedShape {
+struct MissedInstantShape {
     schedule: ScheduleName,
     instant: Time,
 }
 
-pub(super) async fn run(args: &MissedArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run(
+    args: &ScheduleMissedArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let schedules: Vec<Schedule> = if args.names.is_empty() {
         context.config.schedules.values().cloned().collect()
     } else {
         let named = args
             .names
             .iter()
-            .map(|name| configured(name, context).cloned());
+            .map(|name| find_schedule(name, context).cloned());
         named.collect::<Result<_, _>>()?
     };
-    let backstop = context.look().await?;
+    let backstop = context.open_for_reading().await?;
     let at = args.at.unwrap_or_else(|| backstop.now());
     let missed = backstop.schedules().missed_runs(&schedules, at).await?;
     if context.output.is_json() {
-        let shape = |run: MissedRun| MissedShape {
+        let shape = |run: MissedRun| MissedInstantShape {
             schedule: run.schedule,
             instant: run.instant,
         };
-        context.output.json(&MissedShapes {
+        context.output.json(&MissedInstantsShape {
             missed: missed.into_iter().map(shape).collect(),
         })?;
     } else if missed.is_empty() {
         context.output.note("nothing is missing");
     } else {
-        let mut table = Table::new(&["SCHEDULE", "INSTANT", "DUE", "WHAT BECOMES OF IT"]);
+        let mut table = TextTable::new(&["SCHEDULE", "INSTANT", "DUE", "WHAT BECOMES OF IT"]);
         for run in &missed {
             let due = relative(run.instant, at);
             table.row([
@@ -74,13 +77,13 @@ pub(super) async fn run(args: &MissedArgs, context: &Context) -> Result<Verdict,
             );
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// What becomes of a run, in words.
 fn fate(run: &MissedRun) -> String {
-    match (run.what, run.what.why()) {
-        (What::Coalesced(newest), _) => format!("the run of {newest} is to stand for it"),
+    match (run.what, run.what.reason()) {
+        (InstantOutcome::Coalesced(newest), _) => format!("the run of {newest} is to stand for it"),
         (_, Some(why)) if run.is_entered => format!("given up: {why}"),
         (_, Some(why)) => format!("to be given up: {why}"),
         _ => "to be made up".to_owned(),

@@ -1,12 +1,12 @@
 //! The ledger of a schedule.
 
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{about, instant};
-use crate::trouble::{Trouble, Verdict};
-use backstop::schedules::{Entry, What};
+use backstop::schedules::{InstantOutcome, LedgerEntry};
 use backstop::{Backstop, ScheduleName};
-use backstop_server::wire::schedule::RunsShape;
+use backstop_server::wire::schedule::ScheduleRunsShape;
 use clap::Args;
 use serde_json::json;
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// Which schedule, and how many.
 #[derive(Args, Debug)]
-pub(crate) struct RunsArgs {
+pub(crate) struct ScheduleRunsArgs {
     /// The schedule [default: all]
     name: Option<ScheduleName>,
     /// At most so many
@@ -22,17 +22,20 @@ pub(crate) struct RunsArgs {
     limit: u32,
 }
 
-pub(super) async fn run(args: &RunsArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(super) async fn run(
+    args: &ScheduleRunsArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let Some(name) = &args.name else {
         return all(args, &backstop, context).await;
     };
     let runs = backstop.schedules().runs(name, args.limit as usize).await?;
     if runs.is_empty() && !context.config.schedules.contains_key(name) {
-        return Err(super::unknown(name));
+        return Err(super::unknown_schedule(name));
     }
     if context.output.is_json() {
-        context.output.json(&RunsShape::new(name, &runs))?;
+        context.output.json(&ScheduleRunsShape::new(name, &runs))?;
     } else if runs.is_empty() {
         context.output.note(format!(
             "nothing yet; {name} has not been due since it was registered"
@@ -42,14 +45,18 @@ pub(super) async fn run(args: &RunsArgs, context: &Context) -> Result<Verdict, T
             .output
             .table(&table(runs.iter().map(|entry| (name, entry)), false))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// The ledgers of all schedules that are configured, or that the store knows.
-async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+async fn all(
+    args: &ScheduleRunsArgs,
+    backstop: &Backstop,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let known = backstop
         .schedules()
-        .known()
+        .list_known()
         .await?
         .into_iter()
         .map(|(name, _)| name);
@@ -65,12 +72,12 @@ async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<
     if context.output.is_json() {
         let shapes: Vec<_> = ledgers
             .iter()
-            .map(|(name, runs)| RunsShape::new(name, runs))
+            .map(|(name, runs)| ScheduleRunsShape::new(name, runs))
             .collect();
         context.output.json(&json!({ "schedules": shapes }))?;
-        return Ok(Verdict::Fine);
+        return Ok(ExitStatus::Success);
     }
-    let mut runs: Vec<(&ScheduleName, &Entry)> = ledgers
+    let mut runs: Vec<(&ScheduleName, &LedgerEntry)> = ledgers
         .iter()
         .flat_map(|(name, runs)| runs.iter().map(move |entry| (name, entry)))
         .collect();
@@ -81,42 +88,44 @@ async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<
     } else {
         context.output.table(&table(runs.into_iter(), true))?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// The entries; with their schedules, if they are of several.
 fn table<'a>(
-    runs: impl Iterator<Item = (&'a ScheduleName, &'a Entry)>,
+    runs: impl Iterator<Item = (&'a ScheduleName, &'a LedgerEntry)>,
     names_schedules: bool,
-) -> Table {
+) -> TextTable {
     let titles = ["SCHEDULE", "INSTANT", "WHAT", "AFTER", "JOB", "WHY"];
     let left_out = usize::from(!names_schedules);
-    let mut table = Table::new(&titles[left_out..]);
+    let mut table = TextTable::new(&titles[left_out..]);
     for (name, entry) in runs {
-        let plain = |text: String| (text, Tone::Plain);
-        let why = match entry.what {
-            What::Coalesced(into) => format!("into {into}"),
-            what => what.why().map(|why| why.to_string()).unwrap_or_default(),
+        let plain = |text: String| (text, CellTone::Plain);
+        let why = match entry.outcome {
+            InstantOutcome::Coalesced(into) => format!("into {into}"),
+            what => what.reason().map(|why| why.to_string()).unwrap_or_default(),
         };
         let cells = [
             plain(name.to_string()),
             plain(instant(entry.instant)),
-            (entry.what.to_string(), tone(entry.what)),
+            (entry.outcome.to_string(), tone(entry.outcome)),
             plain(about(entry.lateness())),
             plain(entry.job(name).map(|id| id.to_string()).unwrap_or_default()),
             plain(why),
         ];
-        table.toned(cells.into_iter().skip(left_out));
+        table.styled_row(cells.into_iter().skip(left_out));
     }
     table
 }
 
-const fn tone(what: What) -> Tone {
+const fn tone(what: InstantOutcome) -> CellTone {
     match what {
-        What::Fired | What::Triggered(_) => Tone::Good,
-        What::Due | What::Late | What::MadeUp | What::Coalesced(_) | What::Skipped(_) => {
-            Tone::Warning
-        }
-        What::Missed(_) => Tone::Bad,
+        InstantOutcome::Fired | InstantOutcome::Triggered(_) => CellTone::Good,
+        InstantOutcome::Due
+        | InstantOutcome::Late
+        | InstantOutcome::MadeUp
+        | InstantOutcome::Coalesced(_)
+        | InstantOutcome::Skipped(_) => CellTone::Warning,
+        InstantOutcome::Missed(_) => CellTone::Bad,
     }
 }

@@ -1,24 +1,24 @@
 //! Forget a key, enable it, set it going again.
 
-use super::{KeyArgs, unknown};
-use crate::commands::because::Because;
+use super::{StreamKeyArgs, unknown_key};
 use crate::commands::confirm;
-use crate::context::Context;
+use crate::commands::reason::ReasonArgs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::counted;
-use crate::trouble::{Trouble, Verdict};
-use backstop::operate::Changes;
-use backstop::streams::{Resume, Stream};
+use backstop::operate::AuditedChanges;
+use backstop::streams::{ResumeFrom, Stream};
 use backstop_core::terminal::shell_argument;
-use backstop_server::wire::stream::ForgottenShape;
+use backstop_server::wire::stream::StreamKeyForgottenShape;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
 /// Which key, and for how long.
 #[derive(Args, Debug)]
-pub(crate) struct ForgetArgs {
+pub(crate) struct StreamForgetArgs {
     #[command(flatten)]
-    which: KeyArgs,
+    target: StreamKeyArgs,
     /// And ignore its records until it is enabled again
     #[arg(long)]
     disable: bool,
@@ -26,55 +26,58 @@ pub(crate) struct ForgetArgs {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which key.
 #[derive(Args, Debug)]
-pub(crate) struct EnableArgs {
+pub(crate) struct StreamEnableArgs {
     #[command(flatten)]
-    which: KeyArgs,
+    target: StreamKeyArgs,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
 /// Which key, and how it goes on.
 #[derive(Args, Debug)]
-pub(crate) struct ResumeArgs {
+pub(crate) struct StreamResumeArgs {
     #[command(flatten)]
-    which: KeyArgs,
+    target: StreamKeyArgs,
     /// Go on past the record it halted at, instead of trying it again
     #[arg(long)]
     skip: bool,
     #[command(flatten)]
-    because: Because,
+    reason: ReasonArgs,
 }
 
-async fn opened(
-    args: &KeyArgs,
-    because: &Because,
-    context: &Context,
-) -> Result<(Changes, Stream), Trouble> {
-    let backstop = context.look().await?;
+async fn open_stream(
+    args: &StreamKeyArgs,
+    reason: &ReasonArgs,
+    context: &CliContext,
+) -> Result<(AuditedChanges, Stream), CliError> {
+    let backstop = context.open_for_reading().await?;
     let stream = backstop
         .stream(args.stream.as_str())
-        .map_err(Trouble::misuse)?;
-    Ok((because.changes(&backstop), stream))
+        .map_err(CliError::misuse)?;
+    Ok((reason.changes(&backstop), stream))
 }
 
-pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let (changes, stream) = opened(&args.which, &args.because, context).await?;
-    if !args.yes && !is_meant(&stream, &args.which).await? {
+pub(super) async fn forget(
+    args: &StreamForgetArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let (changes, stream) = open_stream(&args.target, &args.reason, context).await?;
+    if !args.yes && !confirm_forget(&stream, &args.target).await? {
         context.output.note("nothing was forgotten");
-        return Ok(Verdict::FallsShort);
+        return Ok(ExitStatus::Failure);
     }
     let gone = if args.disable {
-        changes.disable(&stream, &args.which.key).await?
+        changes.disable(&stream, &args.target.key).await?
     } else {
         changes
-            .forget(&stream, &args.which.key)
+            .forget(&stream, &args.target.key)
             .await?
-            .ok_or_else(|| unknown(&args.which))?
+            .ok_or_else(|| unknown_key(&args.target))?
     };
     let then = if args.disable {
         "; its records are ignored until it is enabled"
@@ -83,66 +86,74 @@ pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdi
     };
     let text = format!(
         "{} forgotten with {}{then}",
-        args.which.key,
+        args.target.key,
         counted(gone.records, "held record")
     );
-    tell(
+    print_change(
         context,
-        &ForgottenShape {
+        &StreamKeyForgottenShape {
             count: gone.records,
             disabled: args.disable,
-            key: &args.which.key,
+            key: &args.target.key,
         },
         &text,
     )
 }
 
 /// Whether what a key holds may go; one that holds nothing loses nothing.
-async fn is_meant(stream: &Stream, which: &KeyArgs) -> Result<bool, Trouble> {
+async fn confirm_forget(stream: &Stream, target: &StreamKeyArgs) -> Result<bool, CliError> {
     let held = stream
-        .key(&which.key)
+        .key(&target.key)
         .await?
         .map_or(0, |stored| stored.count);
     if held == 0 {
         return Ok(true);
     }
-    let meant = format!("{} of key {}", counted(held, "held record"), which.key);
-    confirm::removal(&meant, "the same command with --yes")
+    let description = format!("{} of key {}", counted(held, "held record"), target.key);
+    confirm::confirm_removal(&description, "the same command with --yes")
 }
 
-pub(super) async fn enable(args: &EnableArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let (changes, stream) = opened(&args.which, &args.because, context).await?;
-    let key = &args.which.key;
+pub(super) async fn enable(
+    args: &StreamEnableArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let (changes, stream) = open_stream(&args.target, &args.reason, context).await?;
+    let key = &args.target.key;
     let was_disabled = changes.enable(&stream, key).await?;
     let text = if was_disabled {
         "is enabled; its next record is its first"
     } else {
         "was not disabled"
     };
-    tell(
+    print_change(
         context,
         &json!({ "key": key, "enabled": was_disabled }),
         &format!("{key} {text}"),
     )
 }
 
-pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn resume(
+    args: &StreamResumeArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let resume = if args.skip {
-        Resume::Past
+        ResumeFrom::NextRecord
     } else {
-        Resume::Again
+        ResumeFrom::SameRecord
     };
-    let (changes, stream) = opened(&args.which, &args.because, context).await?;
-    let was_halted = changes.resume_key(&stream, &args.which.key, resume).await?;
+    let (changes, stream) = open_stream(&args.target, &args.reason, context).await?;
+    let was_halted = changes
+        .resume_key(&stream, &args.target.key, resume)
+        .await?;
     if !was_halted {
-        return Err(Trouble::new(format!(
+        return Err(CliError::new(format!(
             "key {} of stream {} is not halted",
-            args.which.key, args.which.stream
+            args.target.key, args.target.stream
         ))
         .advise(format!(
             "backstop stream show {} {}",
-            args.which.stream,
-            shell_argument(args.which.key.as_str())
+            args.target.stream,
+            shell_argument(args.target.key.as_str())
         )));
     }
     let how = if args.skip {
@@ -150,18 +161,22 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdi
     } else {
         "with the record it halted at"
     };
-    tell(
+    print_change(
         context,
-        &json!({ "key": args.which.key, "resumed": true }),
-        &format!("{} goes on {how}", args.which.key),
+        &json!({ "key": args.target.key, "resumed": true }),
+        &format!("{} goes on {how}", args.target.key),
     )
 }
 
-fn tell(context: &Context, shape: &impl Serialize, text: &str) -> Result<Verdict, Trouble> {
+fn print_change(
+    context: &CliContext,
+    shape: &impl Serialize,
+    text: &str,
+) -> Result<ExitStatus, CliError> {
     if context.output.is_json() {
         context.output.json(shape)?;
     } else {
         context.output.line(text)?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

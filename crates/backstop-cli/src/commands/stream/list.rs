@@ -1,20 +1,20 @@
 //! Streams and their keys.
 
-use crate::context::Context;
-use crate::output::table::{Table, Tone};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable};
 use crate::output::words::{count, relative};
-use crate::trouble::{Trouble, Verdict};
-use backstop::core::stream::Alarm;
-use backstop::streams::{Count, KeyStatus, StreamStatus, WhichKeys};
+use backstop::core::stream::StreamAlarm;
+use backstop::streams::{KeyFilter, KeyStatus, StreamCounter, StreamStatus};
 use backstop::{StreamKey, StreamName, Time};
 use backstop_core::terminal::shell_word;
-use backstop_server::history::Alarms;
-use backstop_server::wire::stream::{KeysShape, StreamShape, StreamsShape, state_of};
+use backstop_server::history::StreamAlarms;
+use backstop_server::wire::stream::{StreamKeysShape, StreamShape, StreamsShape, state_of};
 use clap::Args;
 
 /// Which keys.
 #[derive(Args, Debug)]
-pub(crate) struct KeysArgs {
+pub(crate) struct StreamKeysArgs {
     /// The stream
     stream: StreamName,
     /// Only keys that hold records
@@ -28,10 +28,10 @@ pub(crate) struct KeysArgs {
     limit: u16,
 }
 
-pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(super) async fn streams(context: &CliContext) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let streams = backstop.store().streams().await?;
-    let alarms = Alarms::read(&backstop, &streams).await?;
+    let alarms = StreamAlarms::read(&backstop, &streams).await?;
     if context.output.is_json() {
         let shapes = streams
             .iter()
@@ -53,10 +53,10 @@ pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
             }
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
+fn table(streams: &[StreamStatus], alarms: &StreamAlarms, now: Time) -> TextTable {
     let titles = [
         "STREAM",
         "KEYS",
@@ -70,18 +70,22 @@ fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
         "OVERFLOWS",
         "DEAD",
     ];
-    let mut table = Table::new(&titles);
+    let mut table = TextTable::new(&titles);
     for status in streams {
         let ringing = alarms.of(&status.name);
-        let number = |which: Count, alarm: Option<Alarm>| {
+        let number = |which: StreamCounter, alarm: Option<StreamAlarm>| {
             let is_ringing = alarm.is_some_and(|alarm| ringing.contains(&alarm));
             (
                 count(status.counts[which]),
-                if is_ringing { Tone::Bad } else { Tone::Plain },
+                if is_ringing {
+                    CellTone::Bad
+                } else {
+                    CellTone::Plain
+                },
             )
         };
-        let plain = |text: String| (text, Tone::Plain);
-        table.toned([
+        let plain = |text: String| (text, CellTone::Plain);
+        table.styled_row([
             plain(status.name.to_string()),
             plain(count(status.keys)),
             plain(count(status.records)),
@@ -91,31 +95,37 @@ fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
                     .map(|at| relative(at, now))
                     .unwrap_or_default(),
             ),
-            number(Count::Handled, None),
-            number(Count::Misses, None),
-            number(Count::Duplicates, None),
-            number(Count::Late, None),
-            number(Count::Timeout, Some(Alarm::TimeoutRate)),
-            number(Count::CircuitBreaker, Some(Alarm::OverflowRate)),
-            number(Count::Dead, None),
+            number(StreamCounter::Handled, None),
+            number(StreamCounter::Misses, None),
+            number(StreamCounter::Duplicates, None),
+            number(StreamCounter::Late, None),
+            number(StreamCounter::Timeout, Some(StreamAlarm::TimeoutRate)),
+            number(
+                StreamCounter::CircuitBreaker,
+                Some(StreamAlarm::OverflowRate),
+            ),
+            number(StreamCounter::Dead, None),
         ]);
     }
     table
 }
 
-pub(super) async fn keys(args: &KeysArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let backstop = context.look().await?;
+pub(super) async fn keys(
+    args: &StreamKeysArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let backstop = context.open_for_reading().await?;
     let which = if args.holding {
-        WhichKeys::Holding
+        KeyFilter::Holding
     } else {
-        WhichKeys::All
+        KeyFilter::All
     };
     let stream = backstop
         .stream(args.stream.as_str())
-        .map_err(Trouble::misuse)?;
+        .map_err(CliError::misuse)?;
     let limit = usize::from(args.limit);
     let keys = stream.keys(args.after.clone(), which, limit).await?;
-    let shape = KeysShape::new(&keys, limit);
+    let shape = StreamKeysShape::new(&keys, limit);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else if keys.is_empty() {
@@ -131,21 +141,21 @@ pub(super) async fn keys(args: &KeysArgs, context: &Context) -> Result<Verdict, 
             ));
         }
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// What a state means to whoever reads the list.
-fn tone(state: &str) -> Tone {
+fn tone(state: &str) -> CellTone {
     match state {
-        "in order" => Tone::Good,
-        "disabled" | "waiting" | "due" => Tone::Warning,
-        "unreadable" | "halted" | "failing" => Tone::Bad,
-        _ => Tone::Plain,
+        "in order" => CellTone::Good,
+        "disabled" | "waiting" | "due" => CellTone::Warning,
+        "unreadable" | "halted" | "failing" => CellTone::Bad,
+        _ => CellTone::Plain,
     }
 }
 
-fn keys_table(keys: &[KeyStatus], now: Time) -> Table {
-    let mut table = Table::new(&[
+fn keys_table(keys: &[KeyStatus], now: Time) -> TextTable {
+    let mut table = TextTable::new(&[
         "KEY",
         "STATE",
         "WATERMARK",
@@ -155,9 +165,9 @@ fn keys_table(keys: &[KeyStatus], now: Time) -> Table {
         "IN HAND OF",
     ]);
     for status in keys {
-        let plain = |text: String| (text, Tone::Plain);
+        let plain = |text: String| (text, CellTone::Plain);
         let word = state_of(status);
-        table.toned([
+        table.styled_row([
             plain(status.key.to_string()),
             (word.to_owned(), tone(word)),
             plain(

@@ -1,15 +1,15 @@
 //! Put records into a stream.
 
-use crate::commands::push::lines::{Line, LineReader};
-use crate::commands::push::source::Source;
-use crate::context::Context;
+use crate::commands::push::lines::{InputLine, LineReader};
+use crate::commands::push::source::InputSource;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::progress;
 use crate::output::words::{count, counted};
-use crate::trouble::{Trouble, Verdict};
 use backstop::core::stream::OffStep;
-use backstop::streams::{Grids, Offered, Reading, Record, StepField, Stream};
+use backstop::streams::{KeyGrids, OfferOutcome, Record, RecordReader, StepField, Stream};
 use backstop::{Payload, StreamKey, StreamName};
-use backstop_server::wire::stream::OfferedShape;
+use backstop_server::wire::stream::StreamOfferedRecordShape;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ Examples:
 A line of a file is {\"key\":\"site-7\",\"position\":300000,\"payload\":…}, with \"step\" (a number, in the unit of positions) and
 \"tenant\" if need be. If [streams.NAME] in the configuration says where key, position and step are, a line is the record
 itself. Pushing a record again is harmless. Bad lines are named and left out; the others go in.")]
-pub(crate) struct PushArgs {
+pub(crate) struct StreamPushArgs {
     /// The stream
     stream: StreamName,
     /// The record's payload as JSON, or - for lines from stdin
@@ -65,7 +65,10 @@ pub(crate) struct PushArgs {
     tenant: Option<String>,
 }
 
-pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run(
+    args: &StreamPushArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let config = context
         .config
         .streams
@@ -73,10 +76,10 @@ pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
         .cloned()
         .unwrap_or_default();
     let flagged = args.step.as_deref().map(read_step).transpose()?;
-    let reading = Reading::new(&config, flagged);
+    let reading = RecordReader::new(&config, flagged);
     let source = match (&args.file, args.payload.as_deref()) {
-        (Some(file), _) => Source::at(file),
-        (None, Some("-")) => Source::Stdin,
+        (Some(file), _) => InputSource::at(file),
+        (None, Some("-")) => InputSource::Stdin,
         (None, payload) => {
             return push_one(args, payload.unwrap_or_default(), &reading, context).await;
         }
@@ -84,9 +87,9 @@ pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
     let backstop = context.open().await?;
     let stream = backstop
         .stream(args.stream.as_str())
-        .map_err(Trouble::misuse)?;
+        .map_err(CliError::misuse)?;
     let ended = load(&stream, &source, &reading, context).await;
-    if matches!(ended, Ok(Verdict::FallsShort))
+    if matches!(ended, Ok(ExitStatus::Failure))
         && !context.config.streams.contains_key(&args.stream)
     {
         context.output.note(unconfigured(&args.stream));
@@ -101,13 +104,13 @@ fn unconfigured(stream: &StreamName) -> String {
     )
 }
 
-fn read_step(text: &str) -> Result<i64, Trouble> {
+fn read_step(text: &str) -> Result<i64, CliError> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
     let step = StepField::parse(text).ok().and_then(|step| step.usual());
     step.ok_or_else(|| {
-        Trouble::misuse(format!(
+        CliError::misuse(format!(
             "--step {text}: neither a number nor a length of time"
         ))
         .advise("--step 60000, or --step 1m")
@@ -115,38 +118,38 @@ fn read_step(text: &str) -> Result<i64, Trouble> {
 }
 
 async fn push_one(
-    args: &PushArgs,
+    args: &StreamPushArgs,
     payload: &str,
-    reading: &Reading<'_>,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    reading: &RecordReader<'_>,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let record = match (&args.key, args.position) {
         (Some(key), Some(position)) => Record {
             key: key.clone(),
             position,
             step: reading.step().ok_or_else(no_step)?,
             tenant: args.tenant.as_deref().map(Into::into),
-            payload: Payload::json(payload.to_owned()).map_err(Trouble::misuse)?,
+            payload: Payload::json(payload.to_owned()).map_err(CliError::misuse)?,
         },
         (None, None) => reading
-            .itself(payload.as_bytes())
-            .map_err(Trouble::misuse)?,
-        _ => return Err(Trouble::misuse("--key and --position go together")),
+            .whole_line(payload.as_bytes())
+            .map_err(CliError::misuse)?,
+        _ => return Err(CliError::misuse("--key and --position go together")),
     };
-    record.check().map_err(Trouble::misuse)?;
+    record.check().map_err(CliError::misuse)?;
     let backstop = context.open().await?;
     let stream = backstop
         .stream(args.stream.as_str())
-        .map_err(Trouble::misuse)?;
+        .map_err(CliError::misuse)?;
     let (key, position) = (record.key.clone(), record.position);
-    let off_step = Grids::new(KEYS_MAX).off_step(&stream, &record).await;
+    let off_step = KeyGrids::new(KEYS_MAX).off_step(&stream, &record).await;
     let answer = stream
         .offer(vec![record])
         .await?
         .first()
         .copied()
-        .unwrap_or(Offered::Full);
-    let shape = OfferedShape::new(key, position, answer, off_step);
+        .unwrap_or(OfferOutcome::Full);
+    let shape = StreamOfferedRecordShape::new(key, position, answer, off_step);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else {
@@ -159,10 +162,10 @@ async fn push_one(
             .output
             .warn(format!("{}: {off}. {}", shape.key, fate(&off)));
     }
-    Ok(if answer == Offered::Full {
-        Verdict::FallsShort
+    Ok(if answer == OfferOutcome::Full {
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }
 
@@ -175,14 +178,14 @@ const fn fate(off: &OffStep) -> &'static str {
     }
 }
 
-fn no_step() -> Trouble {
-    Trouble::misuse("how far apart are positions?")
+fn no_step() -> CliError {
+    CliError::misuse("how far apart are positions?")
         .advise("--step 1m, or `step` in [streams.NAME] of the configuration")
 }
 
 /// What a load came to.
 #[derive(Default)]
-struct Tally {
+struct StreamPushTally {
     held: u64,
     duplicates: u64,
     full: u64,
@@ -192,23 +195,26 @@ struct Tally {
 
 async fn load(
     stream: &Stream,
-    source: &Source,
-    reading: &Reading<'_>,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    source: &InputSource,
+    reading: &RecordReader<'_>,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let bar = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
     let mut lines = LineReader::new(source.reader()?);
-    let (mut buffer, mut batch, mut tally) =
-        (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
+    let (mut buffer, mut batch, mut tally) = (
+        Vec::new(),
+        Vec::with_capacity(BATCH),
+        StreamPushTally::default(),
+    );
     let mut last_problem = String::new();
-    let mut grids = Grids::new(KEYS_MAX);
+    let mut grids = KeyGrids::new(KEYS_MAX);
     loop {
         let line = lines.next(&mut buffer)?;
         let is_end = line.is_none();
         if let Some(line) = line {
             let record = match line {
-                Line::Whole(bytes) => reading.record(bytes),
-                Line::TooLong => Err("it is too long".to_owned()),
+                InputLine::Whole(bytes) => reading.record(bytes),
+                InputLine::TooLong => Err("it is too long".to_owned()),
             };
             match record {
                 Ok(record) => {
@@ -239,9 +245,9 @@ async fn load(
         if batch.len() == BATCH || (is_end && !batch.is_empty()) {
             for answer in stream.offer(std::mem::take(&mut batch)).await? {
                 match answer {
-                    Offered::Held => tally.held += 1,
-                    Offered::Duplicate => tally.duplicates += 1,
-                    Offered::Full => tally.full += 1,
+                    OfferOutcome::Held => tally.held += 1,
+                    OfferOutcome::Duplicate => tally.duplicates += 1,
+                    OfferOutcome::Full => tally.full += 1,
                 }
             }
             bar.set_message(format!("{} held", count(tally.held)));
@@ -254,8 +260,8 @@ async fn load(
     summarise(&tally, context)
 }
 
-fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
-    let Tally {
+fn summarise(tally: &StreamPushTally, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let StreamPushTally {
         held,
         duplicates,
         full,
@@ -292,8 +298,8 @@ fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
             .warn(format!("{} left out", counted(bad, "bad line")));
     }
     Ok(if full + bad > 0 {
-        Verdict::FallsShort
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }

@@ -1,12 +1,12 @@
 //! Play records through the rules of a stream.
 
-use crate::commands::push::lines::{Line as Read, LineReader};
-use crate::commands::push::source::Source;
-use crate::context::Context;
-use crate::trouble::{Trouble, Verdict};
+use crate::commands::push::lines::{InputLine as Read, LineReader};
+use crate::commands::push::source::InputSource;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use backstop::StreamName;
 use backstop::config::StreamConfig;
-use backstop::core::stream::replay::{Effect, Line, Replay, Summary};
+use backstop::core::stream::replay::{Replay, ReplayEffect, ReplayLine, ReplaySummary};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ Lines, in the order of their at_ms:
 
 What is told is one line for each effect, in order, and a summary: what a live stream would do, by the very same rules,
 without a store, a handler or a wait. After the last line time runs on until nothing is pending.")]
-pub(crate) struct ReplayArgs {
+pub(crate) struct StreamReplayArgs {
     /// The stream's entry as JSON.
     #[arg(long, value_name = "JSON", conflicts_with = "name", help = STREAM_HELP)]
     stream: Option<String>,
@@ -41,26 +41,26 @@ pub(crate) struct ReplayArgs {
     input: PathBuf,
 }
 
-impl ReplayArgs {
+impl StreamReplayArgs {
     /// Whether the rules are given as JSON, and not by the name of a stream.
     pub(super) const fn has_own_rules(&self) -> bool {
         self.stream.is_some()
     }
 }
 
-pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) fn run(args: &StreamReplayArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let config = config(args, context)?;
     let step = config
         .step
         .as_ref()
         .and_then(backstop::streams::StepField::usual);
     let mut replay = Replay::new(config.settings.rules);
-    let source = Source::at(&args.input);
+    let source = InputSource::at(&args.input);
     let mut lines = LineReader::new(source.reader()?);
     let mut buffer = Vec::new();
     while let Some(line) = lines.next(&mut buffer)? {
         let bad = |problem: String| {
-            Trouble::misuse(format!(
+            CliError::misuse(format!(
                 "{}: line {}: {problem}",
                 args.input.display(),
                 lines.number()
@@ -71,43 +71,43 @@ pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<Verdict, Troub
             return Err(bad("it is too long".to_owned()));
         };
         let text = std::str::from_utf8(bytes).map_err(|error| bad(error.to_string()))?;
-        let line = Line::parse(text, step).map_err(|error| bad(error.to_string()))?;
+        let line = ReplayLine::parse(text, step).map_err(|error| bad(error.to_string()))?;
         let effects = replay.play(line).map_err(|error| bad(error.to_string()))?;
-        tell(&effects, context)?;
+        print_effects(&effects, context)?;
     }
     let (effects, summary) = replay.finish();
-    tell(&effects, context)?;
+    print_effects(&effects, context)?;
     summarise(&summary, context)?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn config(args: &ReplayArgs, context: &Context) -> Result<StreamConfig, Trouble> {
+fn config(args: &StreamReplayArgs, context: &CliContext) -> Result<StreamConfig, CliError> {
     if let Some(name) = &args.name {
         let entry = context.config.streams.get(name).cloned();
         return entry.ok_or_else(|| {
-            Trouble::misuse(format!("the configuration has no [streams.{name}]"))
+            CliError::misuse(format!("the configuration has no [streams.{name}]"))
                 .advise("--stream JSON")
         });
     }
     let json = args.stream.as_deref().unwrap_or("{}");
     StreamConfig::from_json(json).map_err(|problem| {
-        Trouble::misuse(format!("--stream: {problem}"))
+        CliError::misuse(format!("--stream: {problem}"))
             .advise("--stream '{\"step\":\"1m\",\"max_held\":10}'")
     })
 }
 
-fn tell(effects: &[Effect], context: &Context) -> Result<(), Trouble> {
+fn print_effects(effects: &[ReplayEffect], context: &CliContext) -> Result<(), CliError> {
     for effect in effects {
         if context.output.is_json() {
             context.output.json(effect)?;
         } else {
-            context.output.line(plainly(effect))?;
+            context.output.line(effect_text(effect))?;
         }
     }
     Ok(())
 }
 
-fn plainly(effect: &Effect) -> String {
+fn effect_text(effect: &ReplayEffect) -> String {
     let position = effect
         .position
         .map(|position| format!(" {position}"))
@@ -130,13 +130,13 @@ fn plainly(effect: &Effect) -> String {
         .or(effect.off_grid)
         .map(|off| format!(" ({off})"))
         .unwrap_or_default();
-    let Effect {
+    let ReplayEffect {
         at_ms, key, effect, ..
     } = effect;
     format!("{at_ms:>10} ms  {key}  {effect}{position}{to}{count}{until}{attempt}{off}")
 }
 
-fn summarise(summary: &Summary, context: &Context) -> Result<(), Trouble> {
+fn summarise(summary: &ReplaySummary, context: &CliContext) -> Result<(), CliError> {
     if context.output.is_json() {
         return context.output.json(&json!({ "summary": summary }));
     }
@@ -144,7 +144,7 @@ fn summarise(summary: &Summary, context: &Context) -> Result<(), Trouble> {
         0 => String::new(),
         number => format!(" ({number} of them not on the step)"),
     };
-    let Summary {
+    let ReplaySummary {
         handled,
         misses,
         duplicates,

@@ -1,14 +1,14 @@
 //! Handle a stream with a command or a web service.
 
-use crate::commands::work::serve::Signals;
+use crate::commands::work::serve::StopSignals;
 use crate::commands::work::service;
-use crate::context::Context;
-use crate::crew::ServedStream;
-use crate::crew::programs;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
+use crate::services::ServedStream;
+use crate::services::programs;
 use backstop::config::{HandlerConfig, StreamConfig};
-use backstop::streams::{Count, Counts, Standing, Stream, WhichKeys};
+use backstop::streams::{KeyFilter, KeyState, Stream, StreamCounter, StreamCounts};
 use backstop::{Backstop, Exec, Span, StreamName};
 use backstop_core::limits::PAGE_MAX;
 use clap::Args;
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 /// How often an emptied stream is looked for.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Which stream, with what, and how.
 #[derive(Args, Debug)]
@@ -33,7 +33,7 @@ stdin or as the body of a POST, per key strictly in the order of positions. How 
 Dead letters are in the queue streams.STREAM; requeued ones are handled here too.
 
 Ctrl-C or SIGTERM lets calls end that are under way, and puts everything else by for others.")]
-pub(crate) struct ServeArgs {
+pub(crate) struct StreamServeArgs {
     /// The stream
     stream: StreamName,
     /// The command, as a line for the shell
@@ -54,7 +54,10 @@ pub(crate) struct ServeArgs {
     until_empty: bool,
 }
 
-pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, Trouble> {
+pub(super) async fn run(
+    args: &StreamServeArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let config = config(args, context)?;
     config
         .handler
@@ -62,28 +65,28 @@ pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
         .try_for_each(|handler| programs::check(&format!("stream {}", args.stream), handler))?;
     let backstop = context.open().await?;
     let before = counts(&backstop, &args.stream).await?;
-    let mut signals = Signals::listen()?;
+    let mut signals = StopSignals::listen()?;
     let served = ServedStream::start(&backstop, &args.stream, config)?;
     context
         .output
         .announce(format!("{} serves stream {}", served.worker(), args.stream));
     tokio::select! {
         () = signals.next() => context.output.announce("stopping: calls under way may end; the rest is put by"),
-        ended = emptied(&backstop, &args.stream), if args.until_empty => ended?,
+        ended = wait_until_empty(&backstop, &args.stream), if args.until_empty => ended?,
     }
     served.stop().await;
     let counts = counts(&backstop, &args.stream).await?;
     summarise(&args.stream, counts, context)?;
-    let falls_short =
-        args.until_empty && (counts[Count::Dead] > before[Count::Dead] || counts.held() > 0);
+    let falls_short = args.until_empty
+        && (counts[StreamCounter::Dead] > before[StreamCounter::Dead] || counts.held() > 0);
     Ok(if falls_short {
-        Verdict::FallsShort
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }
 
-fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> {
+fn config(args: &StreamServeArgs, context: &CliContext) -> Result<StreamConfig, CliError> {
     let mut config = context
         .config
         .streams
@@ -106,11 +109,11 @@ fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> 
 }
 
 /// Waits until nothing is held that could be handled without somebody's help.
-async fn emptied(backstop: &Backstop, name: &StreamName) -> Result<(), Trouble> {
-    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+async fn wait_until_empty(backstop: &Backstop, name: &StreamName) -> Result<(), CliError> {
+    let stream = backstop.stream(name.as_str()).map_err(CliError::misuse)?;
     let mut before = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_EVERY).await;
         let Some(status) = stream.status().await? else {
             return Ok(());
         };
@@ -122,14 +125,14 @@ async fn emptied(backstop: &Backstop, name: &StreamName) -> Result<(), Trouble> 
     }
 }
 
-async fn all_halted(stream: &Stream) -> Result<bool, Trouble> {
+async fn all_halted(stream: &Stream) -> Result<bool, CliError> {
     let mut after = None;
     loop {
-        let page = stream.keys(after, WhichKeys::Holding, PAGE_MAX).await?;
-        let is_halted = |standing: &[u8]| {
-            Standing::from_bytes(standing).is_ok_and(|standing| standing.halted.is_some())
+        let page = stream.keys(after, KeyFilter::Holding, PAGE_MAX).await?;
+        let is_halted = |state_bytes: &[u8]| {
+            KeyState::from_bytes(state_bytes).is_ok_and(|state| state.halted.is_some())
         };
-        if page.iter().any(|key| !is_halted(&key.standing)) {
+        if page.iter().any(|key| !is_halted(&key.state)) {
             return Ok(false);
         }
         let Some(last) = page.last() else {
@@ -139,8 +142,8 @@ async fn all_halted(stream: &Stream) -> Result<bool, Trouble> {
     }
 }
 
-async fn counts(backstop: &Backstop, name: &StreamName) -> Result<Counts, Trouble> {
-    let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
+async fn counts(backstop: &Backstop, name: &StreamName) -> Result<StreamCounts, CliError> {
+    let stream = backstop.stream(name.as_str()).map_err(CliError::misuse)?;
     Ok(stream
         .status()
         .await?
@@ -148,7 +151,11 @@ async fn counts(backstop: &Backstop, name: &StreamName) -> Result<Counts, Troubl
         .unwrap_or_default())
 }
 
-fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(), Trouble> {
+fn summarise(
+    name: &StreamName,
+    counts: StreamCounts,
+    context: &CliContext,
+) -> Result<(), CliError> {
     if context.output.is_json() {
         let counts: serde_json::Map<String, serde_json::Value> = counts
             .named()
@@ -166,13 +173,13 @@ fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(),
 }
 
 /// The counts that are not 0, in words.
-fn parts(counts: &Counts) -> String {
-    let off_step = match counts[Count::OffStep] {
+fn parts(counts: &StreamCounts) -> String {
+    let off_step = match counts[StreamCounter::OffStep] {
         0 => String::new(),
         some => format!(" ({} of them off the step)", count(some)),
     };
-    let part = |which: Count| {
-        let beside = if which == Count::Duplicates {
+    let part = |which: StreamCounter| {
+        let beside = if which == StreamCounter::Duplicates {
             &off_step
         } else {
             ""
@@ -180,11 +187,13 @@ fn parts(counts: &Counts) -> String {
         Some(format!(
             "{} {}{beside}",
             count(counts[which]),
-            things(which)?
+            count_label(which)?
         ))
     };
-    let told = Count::ALL.into_iter().filter(|which| counts[*which] > 0);
-    let parts: Vec<String> = told.filter_map(part).collect();
+    let nonzero = StreamCounter::ALL
+        .into_iter()
+        .filter(|which| counts[*which] > 0);
+    let parts: Vec<String> = nonzero.filter_map(part).collect();
     if parts.is_empty() {
         "nothing yet".to_owned()
     } else {
@@ -193,25 +202,25 @@ fn parts(counts: &Counts) -> String {
 }
 
 /// What a count counts, for people; nothing of what only says how waits went.
-const fn things(which: Count) -> Option<&'static str> {
+const fn count_label(which: StreamCounter) -> Option<&'static str> {
     Some(match which {
-        Count::Handled => "handled",
-        Count::Misses => "declared missing",
-        Count::Duplicates => "dropped as duplicates",
-        Count::Late => "came late",
-        Count::Dead => "failed for good",
-        Count::Failures => "failed runs",
-        Count::Ignored => "ignored, of disabled keys",
-        Count::OffGrid => "handled off the step",
-        Count::StoreFailures => "handled while the store was away",
-        Count::Added => "had to wait",
-        Count::Timeout => "waits given up after their time",
-        Count::CircuitBreaker => "waits given up for lack of room",
-        Count::OffStep
-        | Count::Removed
-        | Count::TaskScheduled
-        | Count::Cleared
-        | Count::Rescheduling => return None,
+        StreamCounter::Handled => "handled",
+        StreamCounter::Misses => "declared missing",
+        StreamCounter::Duplicates => "dropped as duplicates",
+        StreamCounter::Late => "came late",
+        StreamCounter::Dead => "failed for good",
+        StreamCounter::Failures => "failed runs",
+        StreamCounter::Ignored => "ignored, of disabled keys",
+        StreamCounter::OffGrid => "handled off the step",
+        StreamCounter::StoreFailures => "handled while the store was away",
+        StreamCounter::Added => "had to wait",
+        StreamCounter::Timeout => "waits given up after their time",
+        StreamCounter::CircuitBreaker => "waits given up for lack of room",
+        StreamCounter::OffStep
+        | StreamCounter::Removed
+        | StreamCounter::TaskScheduled
+        | StreamCounter::Cleared
+        | StreamCounter::Rescheduling => return None,
     })
 }
 
@@ -221,19 +230,19 @@ mod tests {
 
     #[test]
     fn duplicates_off_the_step_are_told_beside_the_duplicates() {
-        let mut counts = Counts::default();
+        let mut counts = StreamCounts::default();
         assert_eq!(parts(&counts), "nothing yet");
-        counts[Count::Handled] = 4;
-        counts[Count::Duplicates] = 3;
-        counts[Count::OffStep] = 1;
-        counts[Count::OffGrid] = 2;
-        let told = parts(&counts);
+        counts[StreamCounter::Handled] = 4;
+        counts[StreamCounter::Duplicates] = 3;
+        counts[StreamCounter::OffStep] = 1;
+        counts[StreamCounter::OffGrid] = 2;
+        let nonzero = parts(&counts);
         for part in [
             "4 handled",
             "3 dropped as duplicates (1 of them off the step)",
             "2 handled off the step",
         ] {
-            assert!(told.split(", ").any(|one| one == part), "{told}");
+            assert!(nonzero.split(", ").any(|one| one == part), "{nonzero}");
         }
     }
 }

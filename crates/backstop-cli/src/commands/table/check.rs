@@ -1,21 +1,23 @@
 //! Whether a table can be worked off, what it lacks, and which index would help.
 
-use super::{TableArgs, failed};
-use crate::context::Context;
-use crate::output::table::{Table as Lines, Tone};
-use crate::trouble::{Trouble, Verdict};
-use backstop::tables::{Checked, CheckedColumn, CheckedIndex, Looks, StatusWords, Table};
+use super::{TableArgs, table_error};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::{CellTone, TextTable as Lines};
+use backstop::tables::{
+    CheckedColumn, CheckedIndex, PlanSummary, StatusWords, Table, TableCheckReport,
+};
 use clap::Args;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct CheckShape<'a> {
+struct TableCheckShape<'a> {
     table: &'a str,
     database: &'a str,
     fine: bool,
-    columns: Vec<ColumnShape<'a>>,
+    columns: Vec<CheckedColumnShape<'a>>,
     missing: &'a [String],
-    indexes: Vec<IndexShape<'a>>,
+    indexes: Vec<CheckedIndexShape<'a>>,
     plan: &'a [String],
     plan_indexed: Option<&'a [String]>,
     may_read: bool,
@@ -24,20 +26,20 @@ struct CheckShape<'a> {
     refused: Vec<&'a str>,
     /// The entry of the configuration that names columns which are called otherwise.
     proposal: Option<&'a str>,
-    words: Option<Vec<WordShape<'a>>>,
+    words: Option<Vec<StatusWordShape<'a>>>,
     notes: &'a [String],
 }
 
 /// A word of the status column.
 #[derive(Serialize)]
-struct WordShape<'a> {
+struct StatusWordShape<'a> {
     word: Option<&'a str>,
     rows: u64,
     undated: u64,
 }
 
 #[derive(Serialize)]
-struct ColumnShape<'a> {
+struct CheckedColumnShape<'a> {
     role: &'a str,
     wanted: &'a str,
     found: Option<&'a str>,
@@ -48,7 +50,7 @@ struct ColumnShape<'a> {
 }
 
 #[derive(Serialize)]
-struct IndexShape<'a> {
+struct CheckedIndexShape<'a> {
     columns: &'a [String],
     why: &'a str,
     existing: Option<&'a str>,
@@ -57,7 +59,7 @@ struct IndexShape<'a> {
 
 /// Which table, and how much of it.
 #[derive(Args, Debug)]
-pub(crate) struct CheckArgs {
+pub(crate) struct TableCheckArgs {
     #[command(flatten)]
     table: TableArgs,
     /// Show the database's plans whole: a line for each wait that rows may be in
@@ -65,30 +67,35 @@ pub(crate) struct CheckArgs {
     plans: bool,
 }
 
-pub(super) async fn run(args: &CheckArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let table = &args.table.configured(context)?.table;
-    let backstop = context.look().await?;
+pub(super) async fn run(
+    args: &TableCheckArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let table = &args.table.find_table(context)?.table;
+    let backstop = context.open_for_reading().await?;
     let at = args.table.at.unwrap_or_else(|| backstop.now());
     let mut checked = backstop
-        .adopted(table)
+        .adopted_table(table)
         .check_at(at)
         .await
-        .map_err(|error| failed(table, error))?;
-    checked.notes.extend(table.unshared(&context.config.store));
+        .map_err(|error| table_error(table, error))?;
+    checked
+        .notes
+        .extend(table.unshared_store_warning(&context.config.store));
     if context.output.is_json() {
         context.output.json(&shape(&checked))?;
     } else {
-        tell(table, &checked, args.plans, context)?;
+        print_check(table, &checked, args.plans, context)?;
     }
     Ok(if checked.is_fine() {
-        Verdict::Fine
+        ExitStatus::Success
     } else {
-        Verdict::FallsShort
+        ExitStatus::Failure
     })
 }
 
-fn shape(checked: &Checked) -> CheckShape<'_> {
-    CheckShape {
+fn shape(checked: &TableCheckReport) -> TableCheckShape<'_> {
+    TableCheckShape {
         table: &checked.table,
         database: checked.database,
         fine: checked.is_fine(),
@@ -106,11 +113,11 @@ fn shape(checked: &Checked) -> CheckShape<'_> {
     }
 }
 
-fn words_shape(words: &StatusWords) -> Vec<WordShape<'_>> {
+fn words_shape(words: &StatusWords) -> Vec<StatusWordShape<'_>> {
     let mut shapes = Vec::with_capacity(words.words.len());
     for found in &words.words {
         let (rows, undated) = (found.rows, found.undated);
-        shapes.push(WordShape {
+        shapes.push(StatusWordShape {
             word: found.word.as_deref(),
             rows,
             undated,
@@ -119,8 +126,8 @@ fn words_shape(words: &StatusWords) -> Vec<WordShape<'_>> {
     shapes
 }
 
-fn column_shape(column: &CheckedColumn) -> ColumnShape<'_> {
-    ColumnShape {
+fn column_shape(column: &CheckedColumn) -> CheckedColumnShape<'_> {
+    CheckedColumnShape {
         role: column.role,
         wanted: &column.wanted,
         found: column.found.as_deref(),
@@ -130,8 +137,8 @@ fn column_shape(column: &CheckedColumn) -> ColumnShape<'_> {
     }
 }
 
-fn index_shape(index: &CheckedIndex) -> IndexShape<'_> {
-    IndexShape {
+fn index_shape(index: &CheckedIndex) -> CheckedIndexShape<'_> {
+    CheckedIndexShape {
         columns: &index.columns,
         why: index.why,
         existing: index.existing.as_deref(),
@@ -140,13 +147,18 @@ fn index_shape(index: &CheckedIndex) -> IndexShape<'_> {
 }
 
 /// What we may not do, and why not.
-fn refused(checked: &Checked) -> impl Iterator<Item = (&'static str, &str)> {
+fn refused(checked: &TableCheckReport) -> impl Iterator<Item = (&'static str, &str)> {
     let both = [("read", &checked.may_read), ("changed", &checked.may_write)];
     both.into_iter()
         .filter_map(|(what, may)| Some((what, may.as_ref().err()?.as_str())))
 }
 
-fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Result<(), Trouble> {
+fn print_check(
+    table: &Table,
+    checked: &TableCheckReport,
+    plans: bool,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let place = table.source().address();
     output.line(format!(
@@ -158,7 +170,7 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
     for (what, why) in refused(checked) {
         output.line(paint.bad(format!("it may not be {what}: {why}")))?;
     }
-    tell_missing(table, checked, context)?;
+    print_missing(table, checked, context)?;
     let wanted: Vec<&String> = checked
         .indexes
         .iter()
@@ -177,7 +189,7 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
         )?;
         statements(wanted.into_iter(), context)?;
     }
-    tell_plans(checked, plans, context)?;
+    print_plans(checked, plans, context)?;
     for note in &checked.notes {
         output.note(format!("note: {note}"));
     }
@@ -194,7 +206,11 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
 
 /// How the columns that are there are named in the configuration, and the statements that add those
 /// that are not.
-fn tell_missing(table: &Table, checked: &Checked, context: &Context) -> Result<(), Trouble> {
+fn print_missing(
+    table: &Table,
+    checked: &TableCheckReport,
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let lacks = checked.columns.iter().any(|column| column.found.is_none());
     if !lacks {
@@ -233,14 +249,14 @@ fn missing_entry(columns: &[CheckedColumn]) -> String {
 fn columns(columns: &[CheckedColumn]) -> Lines {
     let mut lines = Lines::new(&["FOR", "COLUMN", "TYPE", "DATES", "PROBLEM"]);
     for column in columns {
-        let text = |text: &Option<String>| (text.clone().unwrap_or_default(), Tone::Plain);
+        let text = |text: &Option<String>| (text.clone().unwrap_or_default(), CellTone::Plain);
         let name = match &column.found {
-            Some(found) => (found.clone(), Tone::Good),
-            None => (format!("{} (not there)", column.wanted), Tone::Bad),
+            Some(found) => (found.clone(), CellTone::Good),
+            None => (format!("{} (not there)", column.wanted), CellTone::Bad),
         };
-        let problem = (column.problem.clone().unwrap_or_default(), Tone::Bad);
-        let role = (column.role.to_owned(), Tone::Plain);
-        lines.toned([
+        let problem = (column.problem.clone().unwrap_or_default(), CellTone::Bad);
+        let role = (column.role.to_owned(), CellTone::Plain);
+        lines.styled_row([
             role,
             name,
             text(&column.type_name),
@@ -253,8 +269,8 @@ fn columns(columns: &[CheckedColumn]) -> Lines {
 
 fn statements<'a>(
     statements: impl Iterator<Item = &'a String>,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     for statement in statements {
         context
             .output
@@ -264,20 +280,24 @@ fn statements<'a>(
 }
 
 /// How rows are found: in a line, or the whole of what the database says.
-fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), Trouble> {
+fn print_plans(
+    checked: &TableCheckReport,
+    whole: bool,
+    context: &CliContext,
+) -> Result<(), CliError> {
     if checked.plan.is_empty() {
         return Ok(());
     }
-    let short = |looks: &Looks| vec![looks.to_string()];
+    let short = |looks: &PlanSummary| vec![looks.to_string()];
     let now = if whole {
         checked.plan.clone()
     } else {
-        short(&checked.looks())
+        short(&checked.plan_summary())
     };
     let then = if whole {
         checked.plan_indexed.clone()
     } else {
-        checked.looks_indexed().as_ref().map(short)
+        checked.plan_summary_indexed().as_ref().map(short)
     };
     plan("How the database finds what is due:", &now, context)?;
     if let Some(then) = then {
@@ -289,7 +309,7 @@ fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), T
     Ok(())
 }
 
-fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> {
+fn plan(title: &str, plan: &[String], context: &CliContext) -> Result<(), CliError> {
     context.output.blank()?;
     context.output.line(title)?;
     for line in plan {

@@ -1,30 +1,30 @@
 //! What a pass would take.
 
-use super::{TableArgs, failed};
-use crate::context::Context;
-use crate::output::table::Table as Lines;
+use super::{TableArgs, table_error};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::TextTable as Lines;
 use crate::output::words::{counted, instant};
-use crate::trouble::{Trouble, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
 #[derive(Serialize)]
-struct DueShape {
+struct DueKeysShape {
     due: Vec<Value>,
 }
 
-pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let table = &args.configured(context)?.table;
-    let backstop = context.look().await?;
+pub(super) async fn run(args: &TableArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let table = &args.find_table(context)?.table;
+    let backstop = context.open_for_reading().await?;
     let at = args.at.unwrap_or_else(|| backstop.now());
     let rows = backstop
-        .adopted(table)
+        .adopted_table(table)
         .due(at, None)
         .await
-        .map_err(|error| failed(table, error))?;
+        .map_err(|error| table_error(table, error))?;
     let due: Vec<Value> = rows.into_iter().map(|row| row.key).collect();
     if context.output.is_json() {
-        context.output.json(&DueShape { due })?;
+        context.output.json(&DueKeysShape { due })?;
     } else if due.is_empty() {
         context.output.note(format!(
             "nothing is due at {}; try: backstop table status {}",
@@ -49,5 +49,5 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
             counted(due.len() as u64, "row")
         ));
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }

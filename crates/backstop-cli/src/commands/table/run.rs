@@ -1,14 +1,14 @@
 //! One pass over a table.
 
-use super::{TableArgs, failed};
-use crate::commands::work::{self, serve::Signals};
-use crate::context::Context;
-use crate::crew::programs;
+use super::{TableArgs, table_error};
+use crate::commands::work::{self, serve::StopSignals};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::progress;
 use crate::output::words::{about, count};
-use crate::trouble::{Trouble, Verdict};
-use backstop::config::{HandlerConfig, USUAL_FILE};
-use backstop::tables::{Adopted, FailedRow, Pass, PassProgress, Table};
+use crate::services::programs;
+use backstop::config::{DEFAULT_FILE, HandlerConfig};
+use backstop::tables::{AdoptedTable, FailedRow, PassProgress, PassReport, Table};
 use backstop::{Exec, Time};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 const BAR: &str = "{bar:32.cyan/dim} {pos}/{len}  {msg}  {eta} left";
 /// How often a pass that goes on says how far it is.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Failures told one by one to people.
-const TOLD_MAX: usize = 20;
+const FAILURES_SHOWN_MAX: usize = 20;
 
 /// Which table, with what, and as of when.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ Others may run passes at the same time: no row is in two hands. `backstop work` 
 
 --at is the time that counts: for what is due, and for what is written. Exits 0 even if rows failed, 1 if the pass
 itself did. Ctrl-C or SIGTERM lets handlers end and takes no more rows; a second one breaks off.")]
-pub(crate) struct RunArgs {
+pub(crate) struct TableRunArgs {
     #[command(flatten)]
     table: TableArgs,
     /// The command, as a line for the shell [default: the handler of the configuration]
@@ -70,43 +70,43 @@ struct PassShape<'a> {
     undated: u64,
     unkeyed: u64,
     is_cut: bool,
-    failures: Vec<FailureShape<'a>>,
+    failures: Vec<FailedRowShape<'a>>,
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct FailureShape<'a> {
+struct FailedRowShape<'a> {
     id: &'a Value,
     error: &'a str,
 }
 
-pub(super) async fn run(args: &RunArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let table = handled(args, context)?;
+pub(super) async fn run(args: &TableRunArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
+    let table = find_handled_table(args, context)?;
     let backstop = context.open().await?;
-    let adopted = backstop.adopted(&table);
+    let adopted = backstop.adopted_table(&table);
     let bar = progress::bar(context.output.shows_progress(), 0, BAR);
     let ended = pass(&adopted, args.table.at, &bar, context).await;
     bar.finish_and_clear();
     let pass = ended?;
-    let note = table.unshared(&context.config.store);
+    let note = table.unshared_store_warning(&context.config.store);
     if context.output.is_json() {
         context.output.json(&shape(&pass, note))?;
     } else {
-        tell(&table, &pass, context)?;
+        print_pass(&table, &pass, context)?;
         if let Some(note) = note {
             context.output.note(format!("note: {note}"));
         }
     }
     Ok(if pass.unwritten > 0 {
-        Verdict::FallsShort
+        ExitStatus::Failure
     } else {
-        Verdict::Fine
+        ExitStatus::Success
     })
 }
 
 /// The table with its handler: as the flags say, else as the configuration says.
-fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
-    let mut config = args.table.configured(context)?.clone();
+fn find_handled_table(args: &TableRunArgs, context: &CliContext) -> Result<Table, CliError> {
+    let mut config = args.table.find_table(context)?.clone();
     if let Some(line) = &args.exec {
         config.handler = Some(HandlerConfig::Exec(Exec::shell(line)));
     }
@@ -115,8 +115,8 @@ fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
     }
     let name = config.table.name().to_owned();
     if config.handler.is_none() {
-        return Err(Trouble::misuse(format!("table {name} has no handler in the configuration")).advise(
-            format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}"),
+        return Err(CliError::misuse(format!("table {name} has no handler in the configuration")).advise(
+            format!("backstop table run {name} --exec CMD | --http URL, or a handler in {DEFAULT_FILE}"),
         ));
     }
     config
@@ -124,18 +124,18 @@ fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
         .iter()
         .try_for_each(|handler| programs::check(&format!("table {name}"), handler))?;
     config
-        .handled()
-        .map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
+        .with_handler()
+        .map_err(|problem| CliError::misuse(format!("table {name}: {problem}")))
 }
 
 /// Runs it to its end, or to that of its handlers if a signal says so.
 async fn pass(
-    adopted: &Adopted,
+    adopted: &AdoptedTable,
     at: Option<Time>,
     bar: &ProgressBar,
-    context: &Context,
-) -> Result<Pass, Trouble> {
-    let mut signals = Signals::listen()?;
+    context: &CliContext,
+) -> Result<PassReport, CliError> {
+    let mut signals = StopSignals::listen()?;
     let last = Mutex::new(PassProgress::default());
     let mut tell = |progress| {
         show(bar, progress);
@@ -144,23 +144,24 @@ async fn pass(
     let running = async {
         match at {
             Some(at) => adopted.run_at(at, &mut tell).await,
-            None => adopted.run_telling(&mut tell).await,
+            None => adopted.run_with_progress(&mut tell).await,
         }
     };
     tokio::pin!(running);
     let mut is_stopping = false;
-    let mut told = tokio::time::interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
+    let mut progress_ticks =
+        tokio::time::interval_at(Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
     loop {
         tokio::select! {
-            _ = told.tick() => {
+            _ = progress_ticks.tick() => {
                 let progress = *last.lock().unwrap_or_else(PoisonError::into_inner);
                 context.output.announce(so_far(adopted.table(), progress));
             }
-            ended = &mut running => return ended.map_err(|error| failed(adopted.table(), error)),
+            ended = &mut running => return ended.map_err(|error| table_error(adopted.table(), error)),
             () = signals.next() => {
                 if is_stopping {
                     let bound = adopted.table().recovery_bound();
-                    return Err(Trouble::new(format!("the pass was broken off; rows in its hands are free again within {bound}")));
+                    return Err(CliError::new(format!("the pass was broken off; rows in its hands are free again within {bound}")));
                 }
                 is_stopping = true;
                 context.output.announce("stopping: handlers may end, no more rows are taken; once more to break off");
@@ -195,7 +196,7 @@ fn show(bar: &ProgressBar, progress: PassProgress) {
     bar.set_message(format!("{succeeded} succeeded, {failed} failed"));
 }
 
-fn shape(pass: &Pass, note: Option<String>) -> PassShape<'_> {
+fn shape(pass: &PassReport, note: Option<String>) -> PassShape<'_> {
     PassShape {
         at: pass.at,
         took_ms: pass.took.as_millis(),
@@ -218,14 +219,14 @@ fn shape(pass: &Pass, note: Option<String>) -> PassShape<'_> {
     }
 }
 
-fn failure_shape(failed: &FailedRow) -> FailureShape<'_> {
-    FailureShape {
+fn failure_shape(failed: &FailedRow) -> FailedRowShape<'_> {
+    FailedRowShape {
         id: &failed.key,
         error: &failed.error,
     }
 }
 
-fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
+fn print_pass(table: &Table, pass: &PassReport, context: &CliContext) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let number = |count_of: usize| count(count_of as u64);
     let failed_text = format!("{} failed", number(pass.failed));
@@ -261,13 +262,13 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
         parts.join(", "),
         about(pass.took)
     ))?;
-    for failure in pass.failures.iter().take(TOLD_MAX) {
+    for failure in pass.failures.iter().take(FAILURES_SHOWN_MAX) {
         output.line(format!("  {}: {}", failure.key, failure.error))?;
     }
     if let Some(more) = pass
         .failures
         .len()
-        .checked_sub(TOLD_MAX)
+        .checked_sub(FAILURES_SHOWN_MAX)
         .filter(|more| *more > 0)
     {
         output.line(format!("  … and {} more", number(more)))?;
@@ -284,7 +285,7 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
     if pass.buried > 0 {
         output.note(format!(
             "try: backstop dead list --queue {}",
-            table.letters_queue()
+            table.dead_letter_queue()
         ));
     }
     Ok(())

@@ -1,21 +1,21 @@
 //! How a table stands.
 
-use super::{TableArgs, failed};
-use crate::context::Context;
-use crate::output::table::Table as Lines;
+use super::{TableArgs, table_error};
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
+use crate::output::table::TextTable as Lines;
 use crate::output::words::{count, instant, relative};
-use crate::trouble::{Trouble, Verdict};
-use backstop::core::limits::TABLE_TOLD_MAX;
-use backstop::tables::{Failing, InHand, Status, Table, Unburied};
+use backstop::core::limits::TABLE_LISTED_MAX;
+use backstop::tables::{FailingPasses, RowInHand, Table, TableStatus, UnburiedRows};
 use backstop::{Span, Time};
-use backstop_server::wire::table::StatusShape;
+use backstop_server::wire::table::TableStatusShape;
 use clap::Args;
 use serde_json::Value;
 
 /// A row that has been in hand for so long is worth a look.
-const LONG: Span = Span::minutes(1);
+const LONG_RUNNING: Span = Span::minutes(1);
 /// Such rows that are told one by one to people.
-const LONG_TOLD_MAX: usize = 20;
+const LONG_RUNNING_SHOWN_MAX: usize = 20;
 
 /// Which table, and what of it.
 #[derive(Args, Debug)]
@@ -28,7 +28,7 @@ Examples:
 Counts every row, so it takes its time on a large table. Expired rows are those past `max_age`, past the last band, or
 with as many failures as `strategy` has `max_attempts`: they stay as they are, and are counted here. Rows that nobody can
 tell whether they are due, and rows that a handler has had in hand for long, are told as well.")]
-pub(crate) struct StatusArgs {
+pub(crate) struct TableStatusArgs {
     #[command(flatten)]
     table: TableArgs,
     /// List the keys of expired rows as well, the oldest first and at most 1,000
@@ -36,11 +36,14 @@ pub(crate) struct StatusArgs {
     expired: bool,
 }
 
-pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let table = &args.table.configured(context)?.table;
-    let backstop = context.look().await?;
+pub(super) async fn run(
+    args: &TableStatusArgs,
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
+    let table = &args.table.find_table(context)?.table;
+    let backstop = context.open_for_reading().await?;
     let at = args.table.at.unwrap_or_else(|| backstop.now());
-    let adopted = backstop.adopted(table);
+    let adopted = backstop.adopted_table(table);
     let status = match adopted.status(at).await {
         Ok(status) => status,
         Err(error) => {
@@ -49,15 +52,15 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
             if let Some(failing) = adopted.failing().await? {
                 context.output.note(passes(&failing, at));
             }
-            return Err(failed(table, error));
+            return Err(table_error(table, error));
         }
     };
     let expired = if args.expired {
         Some(
             adopted
-                .expired(at, TABLE_TOLD_MAX)
+                .expired(at, TABLE_LISTED_MAX)
                 .await
-                .map_err(|error| failed(table, error))?,
+                .map_err(|error| table_error(table, error))?,
         )
     } else {
         None
@@ -65,19 +68,19 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
     if context.output.is_json() {
         context
             .output
-            .json(&StatusShape::new(&status, expired.as_deref()))?;
+            .json(&TableStatusShape::new(&status, expired.as_deref()))?;
     } else {
-        tell(table, &status, expired.as_deref(), context)?;
+        print_status(table, &status, expired.as_deref(), context)?;
     }
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn tell(
+fn print_status(
     table: &Table,
-    status: &Status,
+    status: &TableStatus,
     expired: Option<&[Value]>,
-    context: &Context,
-) -> Result<(), Trouble> {
+    context: &CliContext,
+) -> Result<(), CliError> {
     let (output, paint) = (context.output, context.output.paint());
     let name = paint.bold(table.name());
     output.line(format!(
@@ -102,16 +105,16 @@ fn tell(
     if let Some(failing) = &status.failing {
         output.line(paint.bad(passes(failing, status.at)))?;
     }
-    if let Some(Unburied { rows, full }) = &status.unburied {
-        let told = format!(
+    if let Some(UnburiedRows { rows, full }) = &status.unburied {
+        let message = format!(
             "{} or more are not copied to the dead letters: {}",
             count(*rows),
             full.advice()
         );
-        output.line(paint.bad(told))?;
+        output.line(paint.bad(message))?;
     }
     output.table(&ages(status))?;
-    tell_hands(status, context)?;
+    print_rows_in_hand(status, context)?;
     let never = [
         (status.undated, "a date or a count that cannot be read"),
         (
@@ -141,7 +144,7 @@ fn tell(
 }
 
 /// What runners have in their hands, and what they have had there for long.
-fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
+fn print_rows_in_hand(status: &TableStatus, context: &CliContext) -> Result<(), CliError> {
     if status.in_hand == 0 {
         return Ok(());
     }
@@ -149,12 +152,12 @@ fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
         "{} in the hands of runners",
         count(status.in_hand as u64)
     ))?;
-    let is_long = |row: &&InHand| status.at.since(row.since) >= LONG;
-    let long: Vec<&InHand> = status
+    let is_long = |row: &&RowInHand| status.at.since(row.since) >= LONG_RUNNING;
+    let long: Vec<&RowInHand> = status
         .hands
         .iter()
         .filter(is_long)
-        .take(LONG_TOLD_MAX)
+        .take(LONG_RUNNING_SHOWN_MAX)
         .collect();
     if !long.is_empty() {
         let mut lines = Lines::new(&["LONG IN HAND", "SINCE", "RUNNER"]);
@@ -174,7 +177,7 @@ fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
 }
 
 /// What comes next, and what was last.
-fn next(status: &Status) -> String {
+fn next(status: &TableStatus) -> String {
     let seen = |at: Time| relative(at, status.at);
     let due = match status.next_due {
         Some(at) if at > status.at => format!("the next is due {}", seen(at)),
@@ -189,8 +192,8 @@ fn next(status: &Status) -> String {
 }
 
 /// Passes that fail, in a line.
-fn passes(failing: &Failing, at: Time) -> String {
-    let Failing {
+fn passes(failing: &FailingPasses, at: Time) -> String {
+    let FailingPasses {
         since,
         passes,
         error,
@@ -208,7 +211,7 @@ fn passes(failing: &Failing, at: Time) -> String {
     )
 }
 
-fn ages(status: &Status) -> Lines {
+fn ages(status: &TableStatus) -> Lines {
     let mut lines = Lines::new(&["AGE", "TRIED EVERY", "NEW", "ERROR"]);
     for band in &status.bands {
         let age = band

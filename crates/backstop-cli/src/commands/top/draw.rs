@@ -1,12 +1,12 @@
 //! Putting what is looked at on a screen.
 
-use super::sheet::{Row as SheetRow, Sheet, pace};
-use super::state::{Deed, Mode, Notice, State, View};
-use super::trail::Flow;
-use crate::output::table::Tone;
+use super::rates::TopFlow;
+use super::rows::{TopRow, TopTable, format_rate};
+use super::state::{TopAction, TopMode, TopNotice, TopState, TopView};
+use crate::output::table::CellTone;
 use crate::output::words::{count, counted, one_line};
-use backstop::core::order::Order;
-use backstop::core::port::Gate;
+use backstop::core::port::QueueState;
+use backstop::core::worker_command::WorkerCommand;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -45,10 +45,10 @@ S            stop a worker; asks first
 All do it to all rows that are selected.";
 
 /// Deeds of several that a question names.
-const DEEDS_TOLD_MAX: usize = 10;
+const QUESTIONS_MAX: usize = 10;
 
 /// Draws all of it; notes in `state` how many rows fit.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState) {
     let [title, tabs, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(2),
@@ -58,7 +58,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     .areas(frame.area());
     frame.render_widget(headline(state), title);
     frame.render_widget(tab_line(state.view), tabs);
-    let body = if state.view == View::Rates {
+    let body = if state.view == TopView::Rates {
         chart(frame, state, body)
     } else {
         body
@@ -66,16 +66,20 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     rows(frame, state, body);
     frame.render_widget(footline(state), foot);
     match &state.mode {
-        Mode::Helped => over(frame, " Keys ", HELP),
-        Mode::Asked(deeds) => over(frame, " Sure? ", &question(deeds)),
-        Mode::Looking | Mode::Filtering => {}
+        TopMode::Help => draw_popup(frame, " Keys ", HELP),
+        TopMode::Confirming(actions) => draw_popup(frame, " Sure? ", &question(actions)),
+        TopMode::Browsing | TopMode::Filtering => {}
     }
 }
 
 /// One frame as text, as high as its rows ask for.
-pub(super) fn text(state: &mut State, width: u16) -> String {
-    let rows = u16::try_from(state.sheet().rows.len().max(1)).unwrap_or(u16::MAX / 2);
-    let chart = if state.view == View::Rates { CHART } else { 0 };
+pub(super) fn text(state: &mut TopState, width: u16) -> String {
+    let rows = u16::try_from(state.table().rows.len().max(1)).unwrap_or(u16::MAX / 2);
+    let chart = if state.view == TopView::Rates {
+        CHART
+    } else {
+        0
+    };
     // What is chosen and which keys there are means nothing to whoever reads a page.
     let size = Rect::new(0, 0, width, rows + chart + AROUND - 1);
     let backend = TestBackend::new(size.width, size.height);
@@ -84,7 +88,7 @@ pub(super) fn text(state: &mut State, width: u16) -> String {
     lines(&terminal).join("\n").trim_end().to_owned()
 }
 
-fn draw_page(frame: &mut Frame<'_>, state: &mut State) {
+fn draw_page(frame: &mut Frame<'_>, state: &mut TopState) {
     let [title, tabs, body] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(2),
@@ -93,15 +97,15 @@ fn draw_page(frame: &mut Frame<'_>, state: &mut State) {
     .areas(frame.area());
     frame.render_widget(headline(state), title);
     frame.render_widget(tab_line(state.view), tabs);
-    let body = if state.view == View::Rates {
+    let body = if state.view == TopView::Rates {
         chart(frame, state, body)
     } else {
         body
     };
-    let sheet = state.sheet();
-    frame.render_widget(table(&sheet), body);
-    if sheet.rows.is_empty() {
-        frame.render_widget(Paragraph::new(sheet.empty), below_head(body));
+    let view_table = state.table();
+    frame.render_widget(table(&view_table), body);
+    if view_table.rows.is_empty() {
+        frame.render_widget(Paragraph::new(view_table.empty), below_head(body));
     }
 }
 
@@ -118,7 +122,7 @@ pub(super) fn lines(terminal: &Terminal<TestBackend>) -> Vec<String> {
         .collect()
 }
 
-fn headline(state: &State) -> Line<'static> {
+fn headline(state: &TopState) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let dim = Style::new().add_modifier(Modifier::DIM);
     let mut parts = vec![
@@ -129,12 +133,16 @@ fn headline(state: &State) -> Line<'static> {
         let live: u64 = figures.queues.iter().map(|queue| queue.counts.live()).sum();
         let held: u64 = figures.streams.iter().map(|stream| stream.records).sum();
         let dead = figures.dead();
-        let rate = pace(state.trail.rate(None, Flow::Done));
+        let rate = format_rate(state.history.rate(None, TopFlow::Done));
         parts.push(Span::raw(format!(
             "  {} live · {rate} done/s · ",
             count(live)
         )));
-        let tone = if dead > 0 { Tone::Bad } else { Tone::Plain };
+        let tone = if dead > 0 {
+            CellTone::Bad
+        } else {
+            CellTone::Plain
+        };
         parts.push(Span::styled(format!("{} dead", count(dead)), style(tone)));
         parts.push(Span::raw(format!(
             " · {} held · {}",
@@ -145,12 +153,12 @@ fn headline(state: &State) -> Line<'static> {
     Line::from(parts)
 }
 
-fn tab_line(view: View) -> Tabs<'static> {
-    let titles = View::ALL
+fn tab_line(view: TopView) -> Tabs<'static> {
+    let titles = TopView::ALL
         .iter()
         .enumerate()
         .map(|(at, view)| format!("{} {}", at + 1, view.title()));
-    let chosen = View::ALL.iter().position(|each| *each == view);
+    let chosen = TopView::ALL.iter().position(|each| *each == view);
     let marked = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     Tabs::new(titles)
         .select(chosen)
@@ -159,9 +167,9 @@ fn tab_line(view: View) -> Tabs<'static> {
 }
 
 /// The rate of all queues over time; answers what room is left.
-fn chart(frame: &mut Frame<'_>, state: &State, area: Rect) -> Rect {
+fn chart(frame: &mut Frame<'_>, state: &TopState, area: Rect) -> Rect {
     let [top, rest] = Layout::vertical([Constraint::Length(CHART), Constraint::Min(1)]).areas(area);
-    let line = state.trail.line(None, Flow::Done);
+    let line = state.history.line(None, TopFlow::Done);
     let highest = line.iter().copied().max().unwrap_or_default();
     let shown = &line[line
         .len()
@@ -169,48 +177,52 @@ fn chart(frame: &mut Frame<'_>, state: &State, area: Rect) -> Rect {
     #[expect(clippy::cast_precision_loss, reason = "a rate to look at")]
     let title = format!(
         " done a second, all queues; the highest is {} ",
-        pace(Some(highest as f64 / 1_000.0))
+        format_rate(Some(highest as f64 / 1_000.0))
     );
     let spark = Sparkline::default()
         .data(shown)
-        .style(style(Tone::Good))
+        .style(style(CellTone::Good))
         .block(Block::bordered().title(title));
     frame.render_widget(spark, top);
     rest
 }
 
-fn rows(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
-    let sheet = with_selection(state.sheet(), state);
+fn rows(frame: &mut Frame<'_>, state: &mut TopState, area: Rect) {
+    let view_table = with_selection(state.table(), state);
     state.rows_fit = usize::from(area.height.saturating_sub(1)).max(1);
-    if sheet.rows.is_empty() {
-        let told = if state.filter.is_empty() {
-            sheet.empty
+    if view_table.rows.is_empty() {
+        let empty_text = if state.filter.is_empty() {
+            view_table.empty
         } else {
             "no row has this; Esc shows all again"
         };
-        frame.render_widget(table(&sheet), area);
+        frame.render_widget(table(&view_table), area);
         frame.render_widget(
-            Paragraph::new(told).wrap(Wrap { trim: true }),
+            Paragraph::new(empty_text).wrap(Wrap { trim: true }),
             below_head(area),
         );
         return;
     }
     let marked = Style::new().add_modifier(Modifier::REVERSED);
     let mut chosen = TableState::default().with_selected(state.at());
-    frame.render_stateful_widget(table(&sheet).row_highlight_style(marked), area, &mut chosen);
+    frame.render_stateful_widget(
+        table(&view_table).row_highlight_style(marked),
+        area,
+        &mut chosen,
+    );
 }
 
 /// With a star before the rows that were selected, as soon as there are some.
-fn with_selection(mut sheet: Sheet, state: &State) -> Sheet {
-    if sheet.rows.iter().any(|row| state.is_selected(row)) {
-        for row in &mut sheet.rows {
+fn with_selection(mut view_table: TopTable, state: &TopState) -> TopTable {
+    if view_table.rows.iter().any(|row| state.is_selected(row)) {
+        for row in &mut view_table.rows {
             let mark = if state.is_selected(row) { "* " } else { "  " };
             if let Some((text, _)) = row.cells.first_mut() {
                 text.insert_str(0, mark);
             }
         }
     }
-    sheet
+    view_table
 }
 
 const fn below_head(area: Rect) -> Rect {
@@ -221,8 +233,8 @@ const fn below_head(area: Rect) -> Rect {
     }
 }
 
-fn table(sheet: &Sheet) -> Table<'static> {
-    let head = sheet
+fn table(view_table: &TopTable) -> Table<'static> {
+    let head = view_table
         .titles
         .iter()
         .map(|title| match title.strip_prefix('#') {
@@ -230,17 +242,17 @@ fn table(sheet: &Sheet) -> Table<'static> {
             None => Cell::new(*title),
         });
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = sheet
+    let rows = view_table
         .rows
         .iter()
-        .map(|row| drawn(row, sheet.titles))
+        .map(|row| render_row(row, view_table.titles))
         .collect::<Vec<_>>();
-    Table::new(rows, widths(sheet))
+    Table::new(rows, widths(view_table))
         .header(head)
         .column_spacing(2)
 }
 
-fn drawn(row: &SheetRow, titles: &[&str]) -> Row<'static> {
+fn render_row(row: &TopRow, titles: &[&str]) -> Row<'static> {
     let cells = row.cells.iter().zip(titles).map(|((text, tone), title)| {
         let alignment = if title.starts_with('#') {
             Alignment::Right
@@ -253,10 +265,13 @@ fn drawn(row: &SheetRow, titles: &[&str]) -> Row<'static> {
 }
 
 /// Each column as wide as its widest cell; the last one takes what is left.
-fn widths(sheet: &Sheet) -> Vec<Constraint> {
+fn widths(view_table: &TopTable) -> Vec<Constraint> {
     let width = |at: usize| {
-        let title = sheet.titles[at].trim_start_matches('#').chars().count();
-        let cells = sheet.rows.iter().filter_map(|row| row.cells.get(at));
+        let title = view_table.titles[at]
+            .trim_start_matches('#')
+            .chars()
+            .count();
+        let cells = view_table.rows.iter().filter_map(|row| row.cells.get(at));
         cells
             .map(|(text, _)| text.chars().count())
             .max()
@@ -264,34 +279,38 @@ fn widths(sheet: &Sheet) -> Vec<Constraint> {
             .max(title)
             .min(COLUMN_MAX)
     };
-    let last = sheet.titles.len() - 1;
-    let is_text = !sheet.titles[last].starts_with('#');
+    let last = view_table.titles.len() - 1;
+    let is_text = !view_table.titles[last].starts_with('#');
     let constraint = |at: usize| match at {
         at if at == last && is_text => Constraint::Fill(1),
         at => Constraint::Length(u16::try_from(width(at)).unwrap_or(u16::MAX)),
     };
-    (0..sheet.titles.len()).map(constraint).collect()
+    (0..view_table.titles.len()).map(constraint).collect()
 }
 
-fn footline(state: &State) -> Line<'static> {
-    let is_typing = state.mode == Mode::Filtering;
-    match (&state.trouble, &state.notice) {
+fn footline(state: &TopState) -> Line<'static> {
+    let is_typing = state.mode == TopMode::Filtering;
+    match (&state.store_error, &state.notice) {
         _ if is_typing => Line::from(format!(
             "/{}▏  Enter keeps it, Esc shows all again",
             state.filter
         )),
-        (Some(trouble), _) => {
+        (Some(error), _) => {
             let figures = state
                 .figures
                 .as_ref()
                 .map(|figures| format!("figures of {}: ", figures.at));
             Line::styled(
-                format!("{}{trouble}", figures.unwrap_or_default()),
-                style(Tone::Bad),
+                format!("{}{error}", figures.unwrap_or_default()),
+                style(CellTone::Bad),
             )
         }
-        (None, Some(Notice::Failed(told))) => Line::styled(told.clone(), style(Tone::Bad)),
-        (None, Some(Notice::Done(told))) => Line::styled(told.clone(), style(Tone::Good)),
+        (None, Some(TopNotice::Failed(message))) => {
+            Line::styled(message.clone(), style(CellTone::Bad))
+        }
+        (None, Some(TopNotice::Done(message))) => {
+            Line::styled(message.clone(), style(CellTone::Good))
+        }
         (None, None) => {
             let keys = "←/→ view  j/k row  x select  A all  / filter  ? help  q quit  P pause  R requeue or reset  S stop";
             let filter = &state.filter;
@@ -306,18 +325,22 @@ fn footline(state: &State) -> Line<'static> {
 }
 
 /// What is asked before it is done.
-fn question(deeds: &[Deed]) -> String {
-    let mut told: Vec<String> = deeds.iter().take(DEEDS_TOLD_MAX).map(asked).collect();
-    let more = deeds.len().saturating_sub(told.len());
-    told.extend((more > 0).then(|| format!("… and {more} more?")));
-    format!("{}\n\ny  yes\nany other key  no", told.join("\n"))
+fn question(actions: &[TopAction]) -> String {
+    let mut questions: Vec<String> = actions
+        .iter()
+        .take(QUESTIONS_MAX)
+        .map(action_question)
+        .collect();
+    let more = actions.len().saturating_sub(questions.len());
+    questions.extend((more > 0).then(|| format!("… and {more} more?")));
+    format!("{}\n\ny  yes\nany other key  no", questions.join("\n"))
 }
 
-fn asked(deed: &Deed) -> String {
-    match deed {
-        Deed::SetGate(queue, Gate::Paused) => format!("Pause {queue}?"),
-        Deed::SetGate(queue, Gate::Open) => format!("Resume {queue}?"),
-        Deed::Requeue {
+fn action_question(action: &TopAction) -> String {
+    match action {
+        TopAction::SetGate(queue, QueueState::Paused) => format!("Pause {queue}?"),
+        TopAction::SetGate(queue, QueueState::Active) => format!("Resume {queue}?"),
+        TopAction::Requeue {
             queue,
             fingerprint,
             count,
@@ -327,18 +350,18 @@ fn asked(deed: &Deed) -> String {
                 "Requeue {letters} of {queue} that died of the same ({fingerprint})?\nThey run again, with all attempts anew."
             )
         }
-        Deed::Reset(name) => {
+        TopAction::Reset(name) => {
             format!(
                 "Reset {}?\nWhat it keeps back runs at once.",
                 one_line(&name.to_string())
             )
         }
-        Deed::Order(worker, order) => {
+        TopAction::CommandWorker(worker, order) => {
             let worker = one_line(worker.as_str());
             match order {
-                Order::Quiet => format!("Have {worker} take no new jobs?"),
-                Order::Resume => format!("Have {worker} go on?"),
-                Order::Stop => {
+                WorkerCommand::Quiet => format!("Have {worker} take no new jobs?"),
+                WorkerCommand::Resume => format!("Have {worker} go on?"),
+                WorkerCommand::Stop => {
                     format!(
                         "Stop {worker}?\nIt ends what it runs, within its grace, and then itself."
                     )
@@ -349,7 +372,7 @@ fn asked(deed: &Deed) -> String {
 }
 
 /// A box over the middle.
-fn over(frame: &mut Frame<'_>, title: &'static str, text: &str) {
+fn draw_popup(frame: &mut Frame<'_>, title: &'static str, text: &str) {
     let wide = text
         .lines()
         .map(|line| line.chars().count())
@@ -377,12 +400,12 @@ fn over(frame: &mut Frame<'_>, title: &'static str, text: &str) {
     );
 }
 
-fn style(tone: Tone) -> Style {
+fn style(tone: CellTone) -> Style {
     match tone {
-        Tone::Plain => Style::new(),
-        Tone::Good => Style::new().fg(Color::Green),
-        Tone::Warning => Style::new().fg(Color::Yellow),
-        Tone::Bad => Style::new().fg(Color::Red),
+        CellTone::Plain => Style::new(),
+        CellTone::Good => Style::new().fg(Color::Green),
+        CellTone::Warning => Style::new().fg(Color::Yellow),
+        CellTone::Bad => Style::new().fg(Color::Red),
     }
 }
 

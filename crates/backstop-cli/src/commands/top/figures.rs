@@ -1,12 +1,12 @@
 //! One reading of a store.
 
-use super::trail::{Flow, Trail};
-use backstop::breakers::GuardStatus;
-use backstop::core::port::{Answer, QueueStatus, StreamStatus, WorkerStatus};
+use super::rates::{RateHistory, TopFlow};
+use backstop::breakers::BreakerInfo;
+use backstop::core::port::{QueueStatus, StoreResult, StreamStatus, WorkerStatus};
 use backstop::dead::DeadGroup;
 use backstop::workers::WorkerInfo;
-use backstop::{Backstop, Span, State, Time};
-use backstop_server::history::Alarms;
+use backstop::{Backstop, JobState, Span, Time};
+use backstop_server::history::StreamAlarms;
 use backstop_server::wire::breaker::BreakerShape;
 use backstop_server::wire::queue::QueueShape;
 use backstop_server::wire::stream::StreamShape;
@@ -21,7 +21,7 @@ const GROUPS: usize = 50;
 
 /// What a store looks like at one time.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Figures {
+pub(super) struct TopFigures {
     /// When.
     pub(super) at: Time,
     /// Its queues, by name.
@@ -33,20 +33,20 @@ pub(super) struct Figures {
     /// Its streams, by name.
     pub(super) streams: Vec<StreamStatus>,
     /// What of them somebody should look at.
-    pub(super) alarms: Alarms,
+    pub(super) alarms: StreamAlarms,
     /// Its breakers and gates.
-    pub(super) guards: Vec<GuardStatus>,
+    pub(super) guards: Vec<BreakerInfo>,
 }
 
 /// Whether a worker works, or holds jobs and is not heard. One that holds nothing and gives no sign
 /// has stopped.
-fn is_there(worker: &WorkerStatus, now: Time) -> bool {
+fn is_listed(worker: &WorkerStatus, now: Time) -> bool {
     worker.running > 0 || now.since(worker.seen_at) <= SILENT
 }
 
-impl Figures {
+impl TopFigures {
     /// Reads the store. One part that fails fails all: half a picture would look like a whole one.
-    pub(super) async fn read(backstop: &Backstop) -> Answer<Self> {
+    pub(super) async fn read(backstop: &Backstop) -> StoreResult<Self> {
         let at = backstop.current_time().await;
         let store = backstop.store();
         let streams = store.streams().await?;
@@ -57,10 +57,10 @@ impl Figures {
                 .workers(WORKERS_WITHIN)
                 .await?
                 .into_iter()
-                .filter(|one| is_there(&one.status, at))
+                .filter(|one| is_listed(&one.status, at))
                 .collect(),
             groups: backstop.dead().groups(None, GROUPS).await?,
-            alarms: Alarms::read(backstop, &streams).await?,
+            alarms: StreamAlarms::read(backstop, &streams).await?,
             streams,
             guards: backstop.breakers().list().await?,
         })
@@ -70,12 +70,12 @@ impl Figures {
     pub(super) fn dead(&self) -> u64 {
         self.queues
             .iter()
-            .map(|queue| queue.counts.of(State::Dead))
+            .map(|queue| queue.counts.of(JobState::Dead))
             .sum()
     }
 
     /// For programs, with the rates of `trail`.
-    pub(super) fn shape(&self, trail: &Trail) -> Value {
+    pub(super) fn shape(&self, history: &RateHistory) -> Value {
         let workers = self.workers.iter().map(|worker| {
             let status = &worker.status;
             let (name, state) = (status.name.as_str(), worker.health(self.at).as_str());
@@ -83,8 +83,8 @@ impl Figures {
         });
         json!({
             "at": self.at,
-            "queues": self.queues.iter().map(|queue| queue_shape(queue, self.at, trail)).collect::<Vec<_>>(),
-            "rate": rates(trail, None),
+            "queues": self.queues.iter().map(|queue| queue_shape(queue, self.at, history)).collect::<Vec<_>>(),
+            "rate": rates(history, None),
             "workers": workers.collect::<Vec<_>>(),
             "dead": { "total": self.dead(), "groups": self.groups },
             "streams": self.streams.iter().map(|stream| StreamShape::new(stream, &self.alarms)).collect::<Vec<_>>(),
@@ -93,17 +93,17 @@ impl Figures {
     }
 }
 
-fn queue_shape(queue: &QueueStatus, at: Time, trail: &Trail) -> Value {
+fn queue_shape(queue: &QueueStatus, at: Time, history: &RateHistory) -> Value {
     let mut shape = serde_json::to_value(QueueShape::new(queue)).unwrap_or_default();
     shape["oldest_ms"] = oldest(queue, at).map(Span::as_millis).into();
-    shape["rate"] = rates(trail, Some(queue));
+    shape["rate"] = rates(history, Some(queue));
     shape
 }
 
-fn rates(trail: &Trail, queue: Option<&QueueStatus>) -> Value {
+fn rates(history: &RateHistory, queue: Option<&QueueStatus>) -> Value {
     let name = queue.map(|queue| &queue.name);
-    let rate = |flow| trail.rate(name, flow);
-    json!({ "pushed": rate(Flow::Pushed), "done": rate(Flow::Done), "dead": rate(Flow::Dead) })
+    let rate = |flow| history.rate(name, flow);
+    json!({ "pushed": rate(TopFlow::Pushed), "done": rate(TopFlow::Done), "dead": rate(TopFlow::Dead) })
 }
 
 /// How long the job that is next in line has been waiting for its turn.
@@ -118,8 +118,8 @@ pub(super) fn oldest(queue: &QueueStatus, now: Time) -> Option<Span> {
 mod tests {
     use super::*;
     use backstop::testing;
-    use backstop_core::plan::Want;
-    use backstop_core::port::{Beat, Claim};
+    use backstop_core::plan::QueueQuota;
+    use backstop_core::port::{BeatRequest, Claim};
     use backstop_core::{LeaseNumber, WorkerName};
 
     #[tokio::test]
@@ -130,7 +130,7 @@ mod tests {
         let queues = vec!["q".parse().unwrap()];
         for name in ["vanished", "stopped"] {
             let (worker, until) = (WorkerName::new(name), now.after(Span::secs(15)));
-            let beat = Beat {
+            let beat = BeatRequest {
                 worker: worker.clone(),
                 queues: queues.clone(),
                 leases: Vec::new(),
@@ -138,7 +138,7 @@ mod tests {
             };
             store.beat(beat, now).await.unwrap();
             let number = LeaseNumber::from_i64(1);
-            let wants = vec![Want {
+            let wants = vec![QueueQuota {
                 queue: queues[0].clone(),
                 max: 1,
             }];
@@ -156,7 +156,7 @@ mod tests {
                 .unwrap();
         }
         let names = async || {
-            let workers = Figures::read(&test.backstop).await.unwrap().workers;
+            let workers = TopFigures::read(&test.backstop).await.unwrap().workers;
             workers
                 .into_iter()
                 .map(|worker| worker.status.name.to_string())

@@ -1,20 +1,20 @@
 //! The loop: keys and readings come in, frames and deeds go out.
 
 use super::draw::draw;
-use super::figures::Figures;
-use super::state::{Deed, Notice, State, Wish};
-use super::trail::Trail;
+use super::figures::TopFigures;
+use super::rates::RateHistory;
+use super::state::{KeyOutcome, TopAction, TopNotice, TopState};
 use crate::commands::dead;
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::counted;
-use crate::trouble::{Trouble, Verdict};
 use backstop::Backstop;
 use backstop::core::WorkerName;
-use backstop::core::order::{Order, Ordered};
-use backstop::core::port::{Answer, Gate};
+use backstop::core::port::{QueueState, StoreResult};
+use backstop::core::worker_command::{CommandOutcome, WorkerCommand};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
-use backstop::operate::Changes;
-use backstop::workers::Given;
+use backstop::operate::AuditedChanges;
+use backstop::workers::WorkerCommandResult;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io;
@@ -31,10 +31,10 @@ const WAITING_MAX: usize = 64;
 /// Shows the store until it is told to stop; the terminal is as it was then, whatever happened.
 pub(super) async fn run(
     backstop: Backstop,
-    state: State,
+    state: TopState,
     interval: Duration,
-    context: &Context,
-) -> Result<Verdict, Trouble> {
+    context: &CliContext,
+) -> Result<ExitStatus, CliError> {
     let letters = dead::letters(&backstop, context);
     let signals = [
         SignalKind::terminate(),
@@ -46,27 +46,27 @@ pub(super) async fn run(
     let signals = [terminate?, hangup?, interrupt?];
     // This also makes a panic give the terminal back before it is told.
     let mut terminal = ratatui::try_init().map_err(|error| {
-        Trouble::new(format!("the terminal cannot be drawn on: {error}"))
+        CliError::new(format!("the terminal cannot be drawn on: {error}"))
             .advise("backstop top --once")
     })?;
-    let ended = Live::start(&backstop, letters, interval)
+    let ended = TopScreen::start(&backstop, letters, interval)
         .show(state, &mut terminal, signals)
         .await;
     ratatui::restore();
     ended?;
-    Ok(Verdict::Fine)
+    Ok(ExitStatus::Success)
 }
 
-struct Live {
-    changes: Changes,
+struct TopScreen {
+    changes: AuditedChanges,
     letters: DeadLetters,
     now: Arc<Notify>,
     keys: mpsc::Receiver<Event>,
-    readings: mpsc::Receiver<Answer<Figures>>,
-    notices: (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
+    readings: mpsc::Receiver<StoreResult<TopFigures>>,
+    notices: (mpsc::Sender<TopNotice>, mpsc::Receiver<TopNotice>),
 }
 
-impl Live {
+impl TopScreen {
     fn start(backstop: &Backstop, letters: DeadLetters, interval: Duration) -> Self {
         let (key_sender, keys) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || read_keys(&key_sender));
@@ -79,7 +79,7 @@ impl Live {
             sender,
         ));
         Self {
-            changes: backstop.changes(&Context::who()),
+            changes: backstop.changes(&CliContext::current_user()),
             letters,
             now,
             keys,
@@ -90,7 +90,7 @@ impl Live {
 
     async fn show(
         mut self,
-        mut state: State,
+        mut state: TopState,
         terminal: &mut DefaultTerminal,
         mut signals: [Signal; 3],
     ) -> io::Result<()> {
@@ -100,7 +100,7 @@ impl Live {
             let event = tokio::select! {
                 event = self.keys.recv() => event,
                 Some(reading) = self.readings.recv() => {
-                    take_in(&mut state, reading);
+                    show_reading(&mut state, reading);
                     continue;
                 }
                 Some(notice) = self.notices.1.recv() => {
@@ -118,26 +118,26 @@ impl Live {
             if key.kind == KeyEventKind::Release {
                 continue;
             }
-            let wish;
-            (state, wish) = state.press(key);
-            match wish {
-                Wish::Draw => {}
-                Wish::Quit => return Ok(()),
-                Wish::Read => self.now.notify_one(),
-                Wish::Do(deeds) => self.perform(deeds),
+            let outcome;
+            (state, outcome) = state.press(key);
+            match outcome {
+                KeyOutcome::Draw => {}
+                KeyOutcome::Quit => return Ok(()),
+                KeyOutcome::Read => self.now.notify_one(),
+                KeyOutcome::Perform(actions) => self.perform(actions),
             }
         }
     }
 
     /// Does it beside the drawing: a slow store must not hold up keys.
-    fn perform(&self, deeds: Vec<Deed>) {
+    fn perform(&self, actions: Vec<TopAction>) {
         let (changes, letters, sender) = (
             self.changes.clone(),
             self.letters.clone(),
             self.notices.0.clone(),
         );
         tokio::spawn(async move {
-            let notice = performed(&deeds, &changes, &letters).await;
+            let notice = perform_all(&actions, &changes, &letters).await;
             // Whoever asked may have left.
             let _ = sender.send(notice).await;
         });
@@ -145,36 +145,44 @@ impl Live {
 }
 
 /// Does it, and says how it went. Of several the first that fails is the last that is tried.
-async fn performed(deeds: &[Deed], changes: &Changes, letters: &DeadLetters) -> Notice {
-    let mut told = Vec::with_capacity(deeds.len());
-    for deed in deeds {
-        match done(deed, changes, letters).await {
-            Ok(done) => told.push(done),
-            Err(error) if deeds.len() == 1 => return Notice::Failed(error.to_string()),
+async fn perform_all(
+    actions: &[TopAction],
+    changes: &AuditedChanges,
+    letters: &DeadLetters,
+) -> TopNotice {
+    let mut messages = Vec::with_capacity(actions.len());
+    for action in actions {
+        match perform_one(action, changes, letters).await {
+            Ok(done) => messages.push(done),
+            Err(error) if actions.len() == 1 => return TopNotice::Failed(error.to_string()),
             Err(error) => {
-                let (done, all) = (told.len(), deeds.len());
-                return Notice::Failed(format!("{done} of {all} were done, then: {error}"));
+                let (done, all) = (messages.len(), actions.len());
+                return TopNotice::Failed(format!("{done} of {all} were done, then: {error}"));
             }
         }
     }
-    Notice::Done(told.join("; "))
+    TopNotice::Done(messages.join("; "))
 }
 
-async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<String> {
-    Ok(match deed {
-        Deed::SetGate(queue, gate) => {
+async fn perform_one(
+    action: &TopAction,
+    changes: &AuditedChanges,
+    letters: &DeadLetters,
+) -> StoreResult<String> {
+    Ok(match action {
+        TopAction::SetGate(queue, gate) => {
             match gate {
-                Gate::Paused => changes.pause(queue).await?,
-                Gate::Open => changes.resume(queue).await?,
+                QueueState::Paused => changes.pause(queue).await?,
+                QueueState::Active => changes.resume(queue).await?,
             }
             match gate {
-                Gate::Paused => {
+                QueueState::Paused => {
                     format!("{queue} is paused; it takes jobs in and keeps them. P resumes it")
                 }
-                Gate::Open => format!("{queue} is open"),
+                QueueState::Active => format!("{queue} is open"),
             }
         }
-        Deed::Requeue {
+        TopAction::Requeue {
             queue, fingerprint, ..
         } => {
             let filter = DeadFilter {
@@ -192,8 +200,12 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
                 counted(changed.count, "dead letter")
             )
         }
-        Deed::Order(worker, order) => ordered(worker, *order, changes.order(worker, *order).await?),
-        Deed::Reset(name) => {
+        TopAction::CommandWorker(worker, order) => command_message(
+            worker,
+            *order,
+            changes.command_worker(worker, *order).await?,
+        ),
+        TopAction::Reset(name) => {
             let word = if changes.reset(name).await? {
                 "reset"
             } else {
@@ -204,28 +216,32 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
     })
 }
 
-fn ordered(worker: &WorkerName, order: Order, given: Option<Given>) -> String {
-    match (given.map(|given| given.ordered), order) {
+fn command_message(
+    worker: &WorkerName,
+    order: WorkerCommand,
+    given: Option<WorkerCommandResult>,
+) -> String {
+    match (given.map(|given| given.outcome), order) {
         (None, _) => format!("{worker} is gone"),
-        (Some(Ordered::TooLate), _) => format!("{worker} has begun to stop"),
-        (Some(_), Order::Quiet) => {
+        (Some(CommandOutcome::TooLate), _) => format!("{worker} has begun to stop"),
+        (Some(_), WorkerCommand::Quiet) => {
             format!("{worker} takes no new jobs within seconds. P has it go on")
         }
-        (Some(_), Order::Resume) => {
+        (Some(_), WorkerCommand::Resume) => {
             format!("{worker} goes on within seconds, unless it has begun to stop")
         }
-        (Some(_), Order::Stop) => format!("{worker} ends what it runs, and then itself"),
+        (Some(_), WorkerCommand::Stop) => format!("{worker} ends what it runs, and then itself"),
     }
 }
 
-fn take_in(state: &mut State, reading: Answer<Figures>) {
+fn show_reading(state: &mut TopState, reading: StoreResult<TopFigures>) {
     match reading {
         Ok(figures) => {
-            let mut trail: Trail = std::mem::take(&mut state.trail);
-            trail.push(&figures);
-            state.take_in(figures, trail);
+            let mut history: RateHistory = std::mem::take(&mut state.history);
+            history.push(&figures);
+            state.take_in(figures, history);
         }
-        Err(error) => state.unread(error.to_string()),
+        Err(error) => state.set_store_error(error.to_string()),
     }
 }
 
@@ -234,9 +250,13 @@ async fn read_store(
     backstop: Backstop,
     interval: Duration,
     now: Arc<Notify>,
-    readings: mpsc::Sender<Answer<Figures>>,
+    readings: mpsc::Sender<StoreResult<TopFigures>>,
 ) {
-    while readings.send(Figures::read(&backstop).await).await.is_ok() {
+    while readings
+        .send(TopFigures::read(&backstop).await)
+        .await
+        .is_ok()
+    {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = now.notified() => {}

@@ -1,14 +1,14 @@
 //! What is looked at, and what a key does to it. Nothing here reads, writes or draws.
 
-use super::figures::Figures;
-use super::sheet::{self, Row, Sheet};
-use super::trail::Trail;
+use super::figures::TopFigures;
+use super::rates::RateHistory;
+use super::rows::{self, TopRow, TopTable};
 use backstop::QueueName;
-use backstop::breakers::GuardName;
-use backstop::core::order::Order;
-use backstop::core::port::Gate;
+use backstop::breakers::BreakerName;
+use backstop::core::port::QueueState;
+use backstop::core::worker_command::WorkerCommand;
 use backstop::core::{Fingerprint, WorkerName};
-use backstop::workers::Health;
+use backstop::workers::WorkerHealth;
 use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const FILTER_CHARS_MAX: usize = 64;
 
 /// What can be looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum View {
+pub(crate) enum TopView {
     /// Depth, age and pace of every queue
     Queues,
     /// What comes in, is done and dies, over time
@@ -33,7 +33,7 @@ pub(crate) enum View {
     Breakers,
 }
 
-impl View {
+impl TopView {
     /// All of them, in the order of their keys.
     pub(super) const ALL: [Self; 6] = [
         Self::Queues,
@@ -57,7 +57,7 @@ impl View {
     }
 
     /// So many tabs further, around the end.
-    fn turned(self, by: usize) -> Self {
+    fn rotate(self, by: usize) -> Self {
         let at = Self::ALL
             .iter()
             .position(|view| *view == self)
@@ -68,23 +68,23 @@ impl View {
 
 /// What keys are for at the moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) enum Mode {
+pub(super) enum TopMode {
     /// Looking.
     #[default]
-    Looking,
+    Browsing,
     /// Typing a filter.
     Filtering,
     /// Answering whether all of this is really meant.
-    Asked(Vec<Deed>),
+    Confirming(Vec<TopAction>),
     /// Reading what keys there are.
-    Helped,
+    Help,
 }
 
 /// Something to be done to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Deed {
+pub(super) enum TopAction {
     /// Pause a queue, or resume it.
-    SetGate(QueueName, Gate),
+    SetGate(QueueName, QueueState),
     /// Requeue the dead letters of a group.
     Requeue {
         /// Of this queue.
@@ -95,14 +95,14 @@ pub(super) enum Deed {
         count: u64,
     },
     /// Reset a breaker, or open a gate again.
-    Reset(GuardName),
+    Reset(BreakerName),
     /// Ask a worker for something.
-    Order(WorkerName, Order),
+    CommandWorker(WorkerName, WorkerCommand),
 }
 
 /// What a key asks of whoever runs the loop.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Wish {
+pub(super) enum KeyOutcome {
     /// Nothing but to be drawn.
     Draw,
     /// The end.
@@ -110,12 +110,12 @@ pub(super) enum Wish {
     /// A new reading, now.
     Read,
     /// These, one after another.
-    Do(Vec<Deed>),
+    Perform(Vec<TopAction>),
 }
 
 /// A line about what was done, or what went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Notice {
+pub(super) enum TopNotice {
     /// It was done.
     Done(String),
     /// It was not.
@@ -124,70 +124,70 @@ pub(super) enum Notice {
 
 /// What is looked at.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct TopState {
     /// Where the figures come from.
     pub(super) store: String,
     /// The view.
-    pub(super) view: View,
+    pub(super) view: TopView,
     /// What keys are for.
-    pub(super) mode: Mode,
+    pub(super) mode: TopMode,
     /// Rows that have this are shown; all if it is empty.
     pub(super) filter: String,
     /// The last reading; `None` before the first.
-    pub(super) figures: Option<Figures>,
+    pub(super) figures: Option<TopFigures>,
     /// The readings before it.
-    pub(super) trail: Trail,
+    pub(super) history: RateHistory,
     /// What was done, or went wrong, since the last key.
-    pub(super) notice: Option<Notice>,
+    pub(super) notice: Option<TopNotice>,
     /// Why the store could not be read lately, if so: the figures are old then.
-    pub(super) trouble: Option<String>,
+    pub(super) store_error: Option<String>,
     /// Rows that fit the screen, as it was drawn last.
     pub(super) rows_fit: usize,
     /// The row, by what it is: when others come and go before it, it stays chosen.
-    chosen: Option<String>,
+    cursor_id: Option<String>,
     at: usize,
     /// Rows that were selected, by what they are.
     selected: BTreeSet<String>,
 }
 
-impl State {
+impl TopState {
     /// Before the first reading.
-    pub(super) fn new(view: View, store: String) -> Self {
+    pub(super) fn new(view: TopView, store: String) -> Self {
         Self {
             store,
             view,
-            mode: Mode::default(),
+            mode: TopMode::default(),
             filter: String::new(),
             figures: None,
-            trail: Trail::default(),
+            history: RateHistory::default(),
             notice: None,
-            trouble: None,
+            store_error: None,
             rows_fit: 1,
-            chosen: None,
+            cursor_id: None,
             at: 0,
             selected: BTreeSet::new(),
         }
     }
 
     /// Shows a reading and those before it.
-    pub(super) fn take_in(&mut self, figures: Figures, trail: Trail) {
+    pub(super) fn take_in(&mut self, figures: TopFigures, history: RateHistory) {
         self.figures = Some(figures);
-        self.trail = trail;
-        self.trouble = None;
-        self.settle();
+        self.history = history;
+        self.store_error = None;
+        self.restore_cursor();
     }
 
     /// Goes on showing the last reading, and says that it is old.
-    pub(super) fn unread(&mut self, why: String) {
-        self.trouble = Some(why);
+    pub(super) fn set_store_error(&mut self, why: String) {
+        self.store_error = Some(why);
     }
 
     /// The rows that are shown.
-    pub(super) fn sheet(&self) -> Sheet {
-        let mut sheet = sheet::of(self.view, self.figures.as_ref(), &self.trail);
+    pub(super) fn table(&self) -> TopTable {
+        let mut table = rows::build_table(self.view, self.figures.as_ref(), &self.history);
         let wanted = self.filter.to_lowercase();
-        sheet.rows.retain(|row| row.has(&wanted));
-        sheet
+        table.rows.retain(|row| row.matches(&wanted));
+        table
     }
 
     /// The chosen row's place among those shown.
@@ -196,43 +196,45 @@ impl State {
     }
 
     /// Whether a row was selected.
-    pub(super) fn is_selected(&self, row: &Row) -> bool {
+    pub(super) fn is_selected(&self, row: &TopRow) -> bool {
         self.selected.contains(&row.id)
     }
 
     /// What a key does.
-    pub(super) fn press(mut self, key: KeyEvent) -> (Self, Wish) {
+    pub(super) fn press(mut self, key: KeyEvent) -> (Self, KeyOutcome) {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return (self, Wish::Quit);
+            return (self, KeyOutcome::Quit);
         }
         self.notice = None;
-        let wish = match std::mem::take(&mut self.mode) {
-            Mode::Looking => self.look(key.code),
-            Mode::Filtering => self.type_filter(key.code),
-            Mode::Asked(deeds) => self.answer(key.code, deeds),
+        let outcome = match std::mem::take(&mut self.mode) {
+            TopMode::Browsing => self.press_browsing(key.code),
+            TopMode::Filtering => self.type_filter(key.code),
+            TopMode::Confirming(actions) => self.answer(key.code, actions),
             // Whatever the key, the help goes away.
-            Mode::Helped => Wish::Draw,
+            TopMode::Help => KeyOutcome::Draw,
         };
-        (self, wish)
+        (self, outcome)
     }
 
-    fn look(&mut self, code: KeyCode) -> Wish {
+    fn press_browsing(&mut self, code: KeyCode) -> KeyOutcome {
         match code {
-            KeyCode::Char('q') => return Wish::Quit,
-            KeyCode::Char('r') => return Wish::Read,
-            KeyCode::Char('P') if self.view == View::Workers => return self.turn_workers(),
-            KeyCode::Char('P') => return self.turn_gate(),
-            KeyCode::Char('S') => self.ask_to_stop(),
-            KeyCode::Char('R') => self.ask(),
+            KeyCode::Char('q') => return KeyOutcome::Quit,
+            KeyCode::Char('r') => return KeyOutcome::Read,
+            KeyCode::Char('P') if self.view == TopView::Workers => return self.toggle_workers(),
+            KeyCode::Char('P') => return self.toggle_pause(),
+            KeyCode::Char('S') => self.confirm_stop(),
+            KeyCode::Char('R') => self.confirm_retry(),
             KeyCode::Char('x') => self.select(),
             KeyCode::Char('A') => self.select_all(),
-            KeyCode::Char('?') => self.mode = Mode::Helped,
-            KeyCode::Char('/') => self.mode = Mode::Filtering,
+            KeyCode::Char('?') => self.mode = TopMode::Help,
+            KeyCode::Char('/') => self.mode = TopMode::Filtering,
             KeyCode::Esc if self.filter.is_empty() => self.selected.clear(),
-            KeyCode::Esc => self.refilter(String::new()),
-            KeyCode::Right | KeyCode::Tab => self.show(self.view.turned(1)),
-            KeyCode::Left | KeyCode::BackTab => self.show(self.view.turned(View::ALL.len() - 1)),
-            KeyCode::Char(digit @ '1'..='6') => self.show(View::ALL[digit as usize - '1' as usize]),
+            KeyCode::Esc => self.set_filter(String::new()),
+            KeyCode::Right | KeyCode::Tab => self.show(self.view.rotate(1)),
+            KeyCode::Left | KeyCode::BackTab => self.show(self.view.rotate(TopView::ALL.len() - 1)),
+            KeyCode::Char(digit @ '1'..='6') => {
+                self.show(TopView::ALL[digit as usize - '1' as usize])
+            }
             KeyCode::Char('j') | KeyCode::Down => self.go(self.at.saturating_add(1)),
             KeyCode::Char('k') | KeyCode::Up => self.go(self.at.saturating_sub(1)),
             KeyCode::Char('l') | KeyCode::PageDown => {
@@ -243,45 +245,45 @@ impl State {
             KeyCode::Char('G') | KeyCode::End => self.go(usize::MAX),
             _ => {}
         }
-        Wish::Draw
+        KeyOutcome::Draw
     }
 
-    fn type_filter(&mut self, code: KeyCode) -> Wish {
+    fn type_filter(&mut self, code: KeyCode) -> KeyOutcome {
         match code {
-            KeyCode::Enter => return Wish::Draw,
+            KeyCode::Enter => return KeyOutcome::Draw,
             KeyCode::Esc => {
-                self.refilter(String::new());
-                return Wish::Draw;
+                self.set_filter(String::new());
+                return KeyOutcome::Draw;
             }
             KeyCode::Backspace => {
                 let mut filter = self.filter.clone();
                 filter.pop();
-                self.refilter(filter);
+                self.set_filter(filter);
             }
             KeyCode::Char(letter) if self.filter.chars().count() < FILTER_CHARS_MAX => {
-                self.refilter(format!("{}{letter}", self.filter));
+                self.set_filter(format!("{}{letter}", self.filter));
             }
             _ => {}
         }
-        self.mode = Mode::Filtering;
-        Wish::Draw
+        self.mode = TopMode::Filtering;
+        KeyOutcome::Draw
     }
 
     /// Only `y` means yes.
-    fn answer(&mut self, code: KeyCode, deeds: Vec<Deed>) -> Wish {
+    fn answer(&mut self, code: KeyCode, actions: Vec<TopAction>) -> KeyOutcome {
         if code == KeyCode::Char('y') {
-            return self.wish(deeds);
+            return self.perform(actions);
         }
-        self.notice = Some(Notice::Done("nothing was changed".to_owned()));
-        Wish::Draw
+        self.notice = Some(TopNotice::Done("nothing was changed".to_owned()));
+        KeyOutcome::Draw
     }
 
-    fn show(&mut self, view: View) {
+    fn show(&mut self, view: TopView) {
         if view != self.view {
-            (self.view, self.chosen, self.at) = (view, None, 0);
+            (self.view, self.cursor_id, self.at) = (view, None, 0);
             self.filter.clear();
             self.selected.clear();
-            self.settle();
+            self.restore_cursor();
         }
     }
 
@@ -295,7 +297,7 @@ impl State {
 
     /// Selects all rows that are shown, or none if they are selected already.
     fn select_all(&mut self) {
-        let rows = self.sheet().rows;
+        let rows = self.table().rows;
         let is_all = rows.iter().all(|row| self.is_selected(row));
         self.selected = rows
             .into_iter()
@@ -305,41 +307,41 @@ impl State {
     }
 
     /// What is done is done to those that were selected: they are not selected for the next.
-    fn wish(&mut self, deeds: Vec<Deed>) -> Wish {
+    fn perform(&mut self, actions: Vec<TopAction>) -> KeyOutcome {
         self.selected.clear();
-        Wish::Do(deeds)
+        KeyOutcome::Perform(actions)
     }
 
-    fn refilter(&mut self, filter: String) {
+    fn set_filter(&mut self, filter: String) {
         self.filter = filter;
-        self.settle();
+        self.restore_cursor();
     }
 
     fn go(&mut self, at: usize) {
-        let rows = self.sheet().rows;
+        let rows = self.table().rows;
         self.at = at.min(rows.len().saturating_sub(1));
-        self.chosen = rows.get(self.at).map(|row| row.id.clone());
+        self.cursor_id = rows.get(self.at).map(|row| row.id.clone());
     }
 
     /// Finds the chosen row again; if it is gone, the one in its place.
-    fn settle(&mut self) {
-        let rows = self.sheet().rows;
+    fn restore_cursor(&mut self) {
+        let rows = self.table().rows;
         let found = self
-            .chosen
+            .cursor_id
             .as_ref()
-            .and_then(|chosen| rows.iter().position(|row| row.id == *chosen));
+            .and_then(|cursor_id| rows.iter().position(|row| row.id == *cursor_id));
         self.at = found.unwrap_or_else(|| self.at.min(rows.len().saturating_sub(1)));
-        self.chosen = rows.get(self.at).map(|row| row.id.clone());
+        self.cursor_id = rows.get(self.at).map(|row| row.id.clone());
     }
 
-    fn row(&self) -> Option<Row> {
-        self.sheet().rows.into_iter().nth(self.at)
+    fn row(&self) -> Option<TopRow> {
+        self.table().rows.into_iter().nth(self.at)
     }
 
     /// The rows that are meant: those that were selected, else the chosen one. What is not shown is
     /// never meant.
-    fn meant(&self) -> Vec<Row> {
-        let mut rows = self.sheet().rows;
+    fn target_rows(&self) -> Vec<TopRow> {
+        let mut rows = self.table().rows;
         rows.retain(|row| self.is_selected(row));
         if rows.is_empty() {
             self.row().into_iter().collect()
@@ -350,99 +352,103 @@ impl State {
 
     /// Pausing loses nothing and is undone by the same key: for one queue a capital letter is
     /// enough.
-    fn turn_gate(&mut self) -> Wish {
+    fn toggle_pause(&mut self) -> KeyOutcome {
         let names: BTreeSet<QueueName> = self
-            .meant()
+            .target_rows()
             .into_iter()
             .filter_map(|row| row.queue)
             .collect();
         let known = self.figures.iter().flat_map(|figures| &figures.queues);
         let queues: Vec<_> = known.filter(|queue| names.contains(&queue.name)).collect();
         // Of several, none is opened while another gets paused by the same key.
-        let is_open = queues.iter().any(|queue| queue.gate == Gate::Open);
-        let (meant, gate) = if is_open {
-            (Gate::Open, Gate::Paused)
+        let is_open = queues.iter().any(|queue| queue.state == QueueState::Active);
+        let (target_gate, gate) = if is_open {
+            (QueueState::Active, QueueState::Paused)
         } else {
-            (Gate::Paused, Gate::Open)
+            (QueueState::Paused, QueueState::Active)
         };
-        let turned = queues.iter().filter(|queue| queue.gate == meant);
-        let deeds: Vec<Deed> = turned
-            .map(|queue| Deed::SetGate(queue.name.clone(), gate))
+        let turned = queues.iter().filter(|queue| queue.state == target_gate);
+        let actions: Vec<TopAction> = turned
+            .map(|queue| TopAction::SetGate(queue.name.clone(), gate))
             .collect();
-        match deeds.len() {
+        match actions.len() {
             0 => {
-                let told = "P pauses a queue: choose one in Queues or Rates";
-                self.notice = Some(Notice::Failed(told.to_owned()));
+                let message = "P pauses a queue: choose one in Queues or Rates";
+                self.notice = Some(TopNotice::Failed(message.to_owned()));
             }
-            1 => return self.wish(deeds),
-            _ => self.mode = Mode::Asked(deeds),
+            1 => return self.perform(actions),
+            _ => self.mode = TopMode::Confirming(actions),
         }
-        Wish::Draw
+        KeyOutcome::Draw
     }
 
     /// To quiet a worker loses nothing either, and is undone by the same key.
-    fn turn_workers(&mut self) -> Wish {
+    fn toggle_workers(&mut self) -> KeyOutcome {
         let workers: Vec<_> = self
-            .meant()
+            .target_rows()
             .into_iter()
             .filter_map(|row| row.worker)
             .collect();
-        let takes = |health: Health| matches!(health, Health::Live | Health::Silent);
+        let takes =
+            |health: WorkerHealth| matches!(health, WorkerHealth::Live | WorkerHealth::Silent);
         // Of several, none goes on while another is quieted by the same key.
         let any_takes = workers.iter().any(|(_, health)| takes(*health));
         let order = if any_takes {
-            Order::Quiet
+            WorkerCommand::Quiet
         } else {
-            Order::Resume
+            WorkerCommand::Resume
         };
-        let is_meant = |health: Health| {
+        let is_meant = |health: WorkerHealth| {
             if any_takes {
                 takes(health)
             } else {
-                health == Health::Quiet
+                health == WorkerHealth::Quiet
             }
         };
-        let meant = workers.into_iter().filter(|(_, health)| is_meant(*health));
-        let deeds: Vec<Deed> = meant.map(|(name, _)| Deed::Order(name, order)).collect();
-        match deeds.len() {
+        let targets = workers.into_iter().filter(|(_, health)| is_meant(*health));
+        let actions: Vec<TopAction> = targets
+            .map(|(name, _)| TopAction::CommandWorker(name, order))
+            .collect();
+        match actions.len() {
             0 => {
-                let told =
+                let message =
                     "P quiets a worker, or has it go on: this one has begun to stop, or is none";
-                self.notice = Some(Notice::Failed(told.to_owned()));
+                self.notice = Some(TopNotice::Failed(message.to_owned()));
             }
-            1 => return self.wish(deeds),
-            _ => self.mode = Mode::Asked(deeds),
+            1 => return self.perform(actions),
+            _ => self.mode = TopMode::Confirming(actions),
         }
-        Wish::Draw
+        KeyOutcome::Draw
     }
 
-    fn ask_to_stop(&mut self) {
-        let workers = self.meant().into_iter().filter_map(|row| row.worker);
-        let there = workers.filter(|(_, health)| health.is_there() && *health != Health::Stopping);
-        let deeds: Vec<Deed> = there
-            .map(|(name, _)| Deed::Order(name, Order::Stop))
+    fn confirm_stop(&mut self) {
+        let workers = self.target_rows().into_iter().filter_map(|row| row.worker);
+        let there =
+            workers.filter(|(_, health)| health.is_there() && *health != WorkerHealth::Stopping);
+        let actions: Vec<TopAction> = there
+            .map(|(name, _)| TopAction::CommandWorker(name, WorkerCommand::Stop))
             .collect();
-        if !deeds.is_empty() {
-            self.mode = Mode::Asked(deeds);
+        if !actions.is_empty() {
+            self.mode = TopMode::Confirming(actions);
             return;
         }
-        let told = "S stops a worker: choose one in Workers that does not stop already";
-        self.notice = Some(Notice::Failed(told.to_owned()));
+        let message = "S stops a worker: choose one in Workers that does not stop already";
+        self.notice = Some(TopNotice::Failed(message.to_owned()));
     }
 
-    fn ask(&mut self) {
-        let deeds: Vec<Deed> = self
-            .meant()
+    fn confirm_retry(&mut self) {
+        let actions: Vec<TopAction> = self
+            .target_rows()
             .into_iter()
-            .filter_map(|row| row.again)
+            .filter_map(|row| row.retry_action)
             .collect();
-        if !deeds.is_empty() {
-            self.mode = Mode::Asked(deeds);
+        if !actions.is_empty() {
+            self.mode = TopMode::Confirming(actions);
             return;
         }
-        let told =
+        let message =
             "R requeues a group of dead letters, or resets a breaker: choose one in its view";
-        self.notice = Some(Notice::Failed(told.to_owned()));
+        self.notice = Some(TopNotice::Failed(message.to_owned()));
     }
 }
 

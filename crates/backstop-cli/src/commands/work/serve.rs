@@ -1,25 +1,25 @@
 //! Watches a worker from its start to its end.
 
-use crate::context::Context;
+use crate::context::CliContext;
+use crate::error::CliError;
 use crate::output::progress;
 use crate::output::words::count;
-use crate::trouble::Trouble;
-use backstop::{Backstop, LastSignal, Progress, QueueName, Running, State};
-use backstop_core::port::{Answer, Gate, StoreError};
+use backstop::{Backstop, JobState, LastSignal, QueueName, RunningWorker, WorkerProgress};
+use backstop_core::port::{QueueState, StoreError, StoreResult};
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often the line of progress moves, and how often an empty queue is looked for.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The rate shown is that of the last so many looks.
 const RATE_LOOKS: usize = 10;
 
 /// When to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Until {
+pub(super) enum StopCondition {
     /// When a signal says so.
-    Told,
+    Signal,
     /// When no queue has live jobs.
     Empty,
 }
@@ -27,48 +27,48 @@ pub(super) enum Until {
 /// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a
 /// second signal. What the store said, if it stopped because of that.
 pub(super) async fn serve(
-    mut running: Running,
-    mut signals: Signals,
+    mut running: RunningWorker,
+    mut signals: StopSignals,
     backstop: &Backstop,
     queues: &[QueueName],
-    until: Until,
-    context: &Context,
-) -> (Progress, Option<StoreError>) {
-    let mut watch = Watch::new(context);
-    let mut looks = tokio::time::interval(LOOK);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut stage = Stage::Working;
+    until: StopCondition,
+    context: &CliContext,
+) -> (WorkerProgress, Option<StoreError>) {
+    let mut progress_line = WorkProgressLine::new(context);
+    let mut ticks = tokio::time::interval(POLL_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut stage = WorkStage::Working;
     loop {
         tokio::select! {
             () = running.ended() => break,
-            () = signals.next() => stage = stage.told(&running, context),
-            _ = looks.tick() => {
-                watch.show(running.progress());
-                if until == Until::Empty && stage == Stage::Working && watch.is_empty(backstop, queues).await {
+            () = signals.next() => stage = stage.on_signal(&running, context),
+            _ = ticks.tick() => {
+                progress_line.show(running.progress());
+                if until == StopCondition::Empty && stage == WorkStage::Working && progress_line.is_empty(backstop, queues).await {
                     running.stop();
-                    stage = Stage::Ending;
+                    stage = WorkStage::Ending;
                 }
             }
         }
     }
-    watch.line.finish_and_clear();
-    if running.was_asked_to_stop() {
+    progress_line.line.finish_and_clear();
+    if running.was_stopped_by_operator() {
         context.output.announce("stopped: an operator asked for it");
     }
-    (running.progress(), running.refused())
+    (running.progress(), running.permission_error())
 }
 
 /// How far a worker is on its way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum WorkStage {
     Working,
     Ending,
     Forced,
 }
 
-impl Stage {
+impl WorkStage {
     /// What a signal makes of it.
-    fn told(self, running: &Running, context: &Context) -> Self {
+    fn on_signal(self, running: &RunningWorker, context: &CliContext) -> Self {
         match self {
             Self::Working => {
                 context.output.announce(format!(
@@ -90,16 +90,16 @@ impl Stage {
 }
 
 /// The signals that ask for an end, as far as they count.
-pub(crate) struct Signals {
+pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     last: LastSignal,
 }
 
-impl Signals {
+impl StopSignals {
     /// Listens from now on. A signal that comes before would end the process, and every run with
     /// it.
-    pub(crate) fn listen() -> Result<Self, Trouble> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let (interrupt, terminate) = (
             signal(SignalKind::interrupt())?,
             signal(SignalKind::terminate())?,
@@ -125,25 +125,25 @@ impl Signals {
 }
 
 /// What is seen of a worker.
-struct Watch<'a> {
+struct WorkProgressLine<'a> {
     line: ProgressBar,
-    context: &'a Context,
+    context: &'a CliContext,
     seen: std::collections::VecDeque<(Instant, u64)>,
-    has_told_of_pause: bool,
+    has_noted_pause: bool,
 }
 
-impl<'a> Watch<'a> {
-    fn new(context: &'a Context) -> Self {
+impl<'a> WorkProgressLine<'a> {
+    fn new(context: &'a CliContext) -> Self {
         let line = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
         Self {
             line,
             context,
             seen: std::collections::VecDeque::new(),
-            has_told_of_pause: false,
+            has_noted_pause: false,
         }
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: WorkerProgress) {
         let rate = self.rate(progress.done);
         let running = progress
             .started
@@ -186,14 +186,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    async fn live(&mut self, backstop: &Backstop, queues: &[QueueName]) -> Answer<u64> {
+    async fn live(&mut self, backstop: &Backstop, queues: &[QueueName]) -> StoreResult<u64> {
         let all = backstop.store().queues(backstop.now()).await?;
         let mut live = 0;
         for queue in all.iter().filter(|queue| queues.contains(&queue.name)) {
             live += queue.counts.live();
-            let waits = queue.counts.live() > queue.counts.of(State::Running);
-            if queue.gate == Gate::Paused && waits && !self.has_told_of_pause {
-                self.has_told_of_pause = true;
+            let waits = queue.counts.live() > queue.counts.of(JobState::Running);
+            if queue.state == QueueState::Paused && waits && !self.has_noted_pause {
+                self.has_noted_pause = true;
                 let resume = format!("backstop queue resume {}", queue.name);
                 self.context.output.note(format!(
                     "queue {} is paused and not empty; try: {resume}",

@@ -3,13 +3,18 @@
 use super::*;
 
 /// The days of the month, and what becomes of them.
-fn decided(schedule: &Schedule, standing: &Standing, known: &[&str], now: &str) -> Vec<String> {
+fn decided(
+    schedule: &Schedule,
+    standing: &ScheduleState,
+    known: &[&str],
+    now: &str,
+) -> Vec<String> {
     let (now, known): (Time, BTreeSet<Time>) = (time(now), times(known).into_iter().collect());
     let from = standing.look_from(schedule, None, now);
     let decision = decide(
         schedule,
-        Seen {
-            standing,
+        ScheduleSnapshot {
+            state: standing,
             from,
             known: &known,
         },
@@ -18,60 +23,67 @@ fn decided(schedule: &Schedule, standing: &Standing, known: &[&str], now: &str) 
     decision
         .enter
         .iter()
-        .map(|entry| format!("{} {}", &entry.instant.to_string()[8..16], entry.what))
+        .map(|entry| format!("{} {}", &entry.instant.to_string()[8..16], entry.outcome))
         .collect()
 }
 
 #[test]
 fn what_a_clock_that_was_ahead_entered_without_a_job_counts_for_nothing() {
     let (instant, ahead) = (time("2026-11-20T08:30:00Z"), time("2026-11-26T12:00:00Z"));
-    let entry = |what, at| Entry { instant, what, at };
+    let entry = |what, at| LedgerEntry {
+        instant,
+        outcome: what,
+        at,
+    };
     let later = time("2026-11-22T08:30:00Z");
     for what in [
-        What::Coalesced(later),
-        What::Missed(Why::TooOld),
-        What::Skipped(Why::Policy),
+        InstantOutcome::Coalesced(later),
+        InstantOutcome::Missed(SkipReason::TooOld),
+        InstantOutcome::Skipped(SkipReason::Policy),
     ] {
-        let mut page = Page::empty(Day::of(instant));
+        let mut page = LedgerPage::empty(UtcDay::of(instant));
         assert!(page.enter(entry(what, ahead), ahead));
         assert!(
-            !page.enter(entry(What::Due, ahead), ahead),
+            !page.enter(entry(InstantOutcome::Due, ahead), ahead),
             "as long as the clock is there, it counts"
         );
         assert!(
             !entry(what, instant).is_void(instant.before(Span::minutes(1))),
             "clocks are never quite the same"
         );
-        assert!(page.enter(entry(What::Due, instant), instant), "{what}");
-        assert!(page.conclude(entry(What::Fired, instant)));
         assert!(
-            !page.enter(entry(What::Due, ahead), ahead),
+            page.enter(entry(InstantOutcome::Due, instant), instant),
+            "{what}"
+        );
+        assert!(page.conclude(entry(InstantOutcome::Fired, instant)));
+        assert!(
+            !page.enter(entry(InstantOutcome::Due, ahead), ahead),
             "{what}: once it has a run it stays"
         );
     }
     // What it fired, or may have fired, stands: its job is never made a second time, and what is
     // still to come waits for its time.
-    let due = entry(What::Due, ahead);
+    let due = entry(InstantOutcome::Due, ahead);
     assert!(
         !due.is_void(instant) && due.is_due(instant) && !due.is_due(instant.before(Span::secs(1)))
     );
-    let mut page = Page::empty(Day::of(instant));
-    page.enter(entry(What::Due, ahead), ahead);
-    page.conclude(entry(What::MadeUp, ahead));
-    assert!(!page.enter(entry(What::Due, instant), instant));
+    let mut page = LedgerPage::empty(UtcDay::of(instant));
+    page.enter(entry(InstantOutcome::Due, ahead), ahead);
+    page.conclude(entry(InstantOutcome::MadeUp, ahead));
+    assert!(!page.enter(entry(InstantOutcome::Due, instant), instant));
 }
 
 #[test]
 fn what_a_clock_that_was_ahead_noted_is_taken_back() {
     let schedule = Schedule {
         since: None,
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     let (ahead, now) = (time("2026-11-26T12:00:00Z"), time(NOON));
     let mut standing = standing_of(&schedule, ahead);
     standing.pause(ahead);
     standing.settle(&schedule, ahead);
-    standing.ran(Last {
+    standing.record_run(LatestRun {
         instant: time("2026-11-26T08:30:00Z"),
         what: "made_up".to_owned(),
         at: ahead,
@@ -91,12 +103,12 @@ fn what_a_clock_that_was_ahead_noted_is_taken_back() {
         decided(&schedule, &standing, &[], "2026-11-17T08:30:00Z"),
         ["17T08:30 due"]
     );
-    let next = Last {
+    let next = LatestRun {
         instant: time("2026-11-17T08:30:00Z"),
         what: "fired".to_owned(),
         at: time("2026-11-17T08:30:01Z"),
     };
-    standing.ran(next.clone());
+    standing.record_run(next.clone());
     assert_eq!(standing.last, Some(next));
     // A pause that ended while the clock was ahead ended now.
     standing.pause(now);
@@ -115,7 +127,7 @@ fn what_a_clock_that_was_ahead_noted_is_taken_back() {
 
 #[test]
 fn whoever_has_settled_what_is_still_to_come_looks_at_the_whole_window() {
-    let schedule = daily(Policy::All, 7);
+    let schedule = daily(MissedPolicy::All, 7);
     let standing = standing_of(&schedule, time("2026-11-01T00:00:00Z"));
     let (now, window) = (time(NOON), time(NOON).before(Span::days(7)));
     let from = |settled: Option<Time>| standing.look_from(&schedule, settled, now);
@@ -134,7 +146,7 @@ fn whoever_has_settled_what_is_still_to_come_looks_at_the_whole_window() {
 
 #[test]
 fn a_rule_that_is_written_in_another_way_is_the_same() {
-    let old = daily(Policy::All, 7);
+    let old = daily(MissedPolicy::All, 7);
     let mut standing = standing_of(&old, time("2026-11-01T00:00:00Z"));
     standing.settle(&old, time("2026-11-13T12:00:00Z"));
     let written = |cron: &str| Schedule {
@@ -174,7 +186,7 @@ fn a_rule_that_is_written_in_another_way_is_the_same() {
     assert!(
         !Cron::new("*/30 2 * * *")
             .unwrap()
-            .means_the_same(&Cron::new("0,30 2 * * *").unwrap())
+            .is_equivalent(&Cron::new("0,30 2 * * *").unwrap())
     );
 }
 
@@ -182,7 +194,7 @@ fn a_rule_that_is_written_in_another_way_is_the_same() {
 fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
     let old = Schedule {
         since: None,
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     let new = Schedule {
         cron: Cron::new("0 9 * * *").unwrap(),
@@ -203,8 +215,8 @@ fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
         decided(&new, &standing, &known, "2026-11-17T12:00:00Z"),
         ["17T09:00 due"]
     );
-    let seen = Seen {
-        standing: &standing,
+    let seen = ScheduleSnapshot {
+        state: &standing,
         from: time(NOON).before(Span::days(7)),
         known: &BTreeSet::new(),
     };
@@ -236,7 +248,7 @@ fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
 fn a_rule_that_was_tried_and_taken_back_leaves_nothing_behind() {
     let old = Schedule {
         since: None,
-        ..daily(Policy::All, 7)
+        ..daily(MissedPolicy::All, 7)
     };
     let with = |cron: &str| Schedule {
         cron: Cron::new(cron).unwrap(),

@@ -22,8 +22,8 @@ impl Dice {
 
 /// What all share: a store that answers one call at a time.
 struct Shared {
-    pages: BTreeMap<Day, Page>,
-    standing: Standing,
+    pages: BTreeMap<UtcDay, LedgerPage>,
+    standing: ScheduleState,
     /// When the job of an instant came in. Pruned ones leave their unique key behind.
     jobs: BTreeMap<Time, Time>,
     /// How often a job was taken in for an instant.
@@ -87,7 +87,7 @@ struct Case {
     cron: &'static str,
     zone: &'static str,
     due: usize,
-    missed: Missed,
+    missed: MissedSettings,
     seed: u64,
 }
 
@@ -113,9 +113,9 @@ type Tally = BTreeMap<String, u32>;
 /// Where a scheduler is between two steps.
 enum Step {
     Idle,
-    Decided(Vec<Entry>),
+    Decided(Vec<LedgerEntry>),
     Entered,
-    Fired(Vec<Entry>),
+    Fired(Vec<LedgerEntry>),
 }
 
 /// A process.
@@ -150,10 +150,10 @@ impl Scheduler {
             self.look = (shared.standing.look_from(schedule, self.settled, now), now);
         }
         let (from, decided) = self.look;
-        let pages = |shared: &Shared| -> Vec<Entry> {
+        let pages = |shared: &Shared| -> Vec<LedgerEntry> {
             let pages = shared
                 .pages
-                .range(Day::of(from)..)
+                .range(UtcDay::of(from)..)
                 .flat_map(|(_, page)| page.entries());
             pages.filter(|entry| !entry.is_void(now)).copied().collect()
         };
@@ -163,8 +163,8 @@ impl Scheduler {
                     pages(shared).iter().map(|entry| entry.instant).collect();
                 let decision = decide(
                     schedule,
-                    Seen {
-                        standing: &shared.standing,
+                    ScheduleSnapshot {
+                        state: &shared.standing,
                         from,
                         known: &known,
                     },
@@ -175,8 +175,9 @@ impl Scheduler {
             }
             Step::Decided(mut entries) => {
                 // A page at a time, as a store has it.
-                let day = entries.first().map(|entry| Day::of(entry.instant));
-                for entry in entries.extract_if(.., |entry| Some(Day::of(entry.instant)) == day) {
+                let day = entries.first().map(|entry| UtcDay::of(entry.instant));
+                for entry in entries.extract_if(.., |entry| Some(UtcDay::of(entry.instant)) == day)
+                {
                     shared.enter(entry, now, is_ahead);
                 }
                 self.step = if entries.is_empty() {
@@ -190,8 +191,11 @@ impl Scheduler {
                 let due = pages(shared).into_iter().filter(|entry| entry.is_due(now));
                 let fired = due.map(|entry| {
                     let at = shared.enqueue(entry.instant, now);
-                    Entry {
-                        what: What::after(at.since(entry.instant), schedule.missed.grace),
+                    LedgerEntry {
+                        outcome: InstantOutcome::after(
+                            at.since(entry.instant),
+                            schedule.missed.grace,
+                        ),
                         at,
                         ..entry
                     }
@@ -214,13 +218,15 @@ impl Scheduler {
 }
 
 impl Shared {
-    fn page(&mut self, instant: Time) -> &mut Page {
-        let day = Day::of(instant);
-        self.pages.entry(day).or_insert_with(|| Page::empty(day))
+    fn page(&mut self, instant: Time) -> &mut LedgerPage {
+        let day = UtcDay::of(instant);
+        self.pages
+            .entry(day)
+            .or_insert_with(|| LedgerPage::empty(day))
     }
 
     /// Enters what was decided, by a clock that is ahead or right.
-    fn enter(&mut self, entry: Entry, now: Time, is_ahead: bool) {
+    fn enter(&mut self, entry: LedgerEntry, now: Time, is_ahead: bool) {
         let is_known = self
             .page(entry.instant)
             .entries()
@@ -366,7 +372,7 @@ fn check_ledger(
     let expected: BTreeSet<Time> = schedule
         .between(begin.before(Span::micros(1)), end)
         .collect();
-    let entries: BTreeMap<Time, Entry> = shared
+    let entries: BTreeMap<Time, LedgerEntry> = shared
         .pages
         .values()
         .flat_map(|page| page.entries().map(|entry| (entry.instant, *entry)))
@@ -388,7 +394,7 @@ fn check_ledger(
     );
     let (mut wanted, mut with_job) = (0, 0);
     for (instant, entry) in &entries {
-        let has_job = entry.what.has_job();
+        let has_job = entry.outcome.has_job();
         assert_eq!(
             has_job,
             shared.jobs.contains_key(instant),
@@ -417,11 +423,11 @@ fn check_ledger(
         wanted += usize::from(!is_paused);
         with_job += usize::from(has_job);
         let why = entry
-            .what
-            .why()
+            .outcome
+            .reason()
             .map(|why| format!(" ({why})"))
             .unwrap_or_default();
-        *tally.entry(format!("{}{why}", entry.what)).or_default() += 1;
+        *tally.entry(format!("{}{why}", entry.outcome)).or_default() += 1;
     }
     assert!(
         wanted * 3 > case.due,
@@ -441,30 +447,32 @@ fn check_ledger(
 
 /// Whether what the ledger says of an instant can be so.
 fn is_true(
-    entry: &Entry,
+    entry: &LedgerEntry,
     is_paused: bool,
-    missed: &Missed,
-    entries: &BTreeMap<Time, Entry>,
+    missed: &MissedSettings,
+    entries: &BTreeMap<Time, LedgerEntry>,
 ) -> bool {
     let late = entry.at.since(entry.instant);
     let (is_missing, policy) = (
         late > missed.grace && late < missed.look_back,
         missed.policy,
     );
-    match entry.what {
-        What::Skipped(Why::Paused) => is_paused,
+    match entry.outcome {
+        InstantOutcome::Skipped(SkipReason::Paused) => is_paused,
         _ if is_paused => false,
-        What::Fired | What::Late | What::MadeUp => entry.what == What::after(late, missed.grace),
-        What::Skipped(_) => is_missing && policy == Policy::Skip,
-        What::Coalesced(into) => {
+        InstantOutcome::Fired | InstantOutcome::Late | InstantOutcome::MadeUp => {
+            entry.outcome == InstantOutcome::after(late, missed.grace)
+        }
+        InstantOutcome::Skipped(_) => is_missing && policy == MissedPolicy::Skip,
+        InstantOutcome::Coalesced(into) => {
             is_missing
-                && policy == Policy::One
+                && policy == MissedPolicy::One
                 && into > entry.instant
                 && entries.contains_key(&into)
         }
-        What::Missed(Why::TooOld) => late >= missed.look_back,
-        What::Missed(_) => is_missing && policy == Policy::All,
-        What::Due | What::Triggered(_) => false,
+        InstantOutcome::Missed(SkipReason::TooOld) => late >= missed.look_back,
+        InstantOutcome::Missed(_) => is_missing && policy == MissedPolicy::All,
+        InstantOutcome::Due | InstantOutcome::Triggered(_) => false,
     }
 }
 
@@ -500,18 +508,18 @@ const HAPPENED: [&str; 14] = [
 
 #[test]
 fn three_that_race_sleep_and_are_killed_fire_each_instant_once_and_explain_the_others() {
-    let all = Missed {
-        policy: Policy::All,
-        ..Missed::default()
+    let all = MissedSettings {
+        policy: MissedPolicy::All,
+        ..MissedSettings::default()
     };
     let policies = [
         all,
-        Missed::default(),
-        Missed {
-            policy: Policy::Skip,
+        MissedSettings::default(),
+        MissedSettings {
+            policy: MissedPolicy::Skip,
             ..all
         },
-        Missed {
+        MissedSettings {
             max: 2,
             look_back: Span::days(2),
             ..all
@@ -523,7 +531,7 @@ fn three_that_race_sleep_and_are_killed_fire_each_instant_once_and_explain_the_o
         cron: "0 * * * *",
         zone: "Australia/Lord_Howe",
         due: 17_542,
-        missed: Missed { max: 100, ..all },
+        missed: MissedSettings { max: 100, ..all },
         seed: 104_729,
     };
     check_raced(&hourly, &mut tally);

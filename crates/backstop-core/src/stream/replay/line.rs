@@ -1,24 +1,24 @@
 //! A line of a replay's input.
 
-use crate::name::{BadName, StreamKey};
+use crate::name::{InvalidName, StreamKey};
 use crate::payload::Payload;
-use crate::stream::record::{BadRecord, Record};
+use crate::stream::record::{InvalidRecord, Record};
 use crate::time::Time;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Something that happens at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct ReplayLine {
     /// When.
     pub at: Time,
     /// What.
-    pub event: Event,
+    pub event: ReplayEvent,
 }
 
 /// What happens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ReplayEvent {
     /// A record arrives, and its handler fails so many times.
     Record {
         /// The record.
@@ -40,7 +40,7 @@ pub enum Event {
 
 /// A line that cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadLine {
+pub enum InvalidReplayLine {
     /// Not what a line looks like.
     #[error(
         "{0}; write {{\"at_ms\":0,\"key\":\"a\",\"position\":60000}}, {{\"at_ms\":0,\"key\":\"a\",\"event\":\"forget\"}} or {{\"at_ms\":0,\"event\":\"store_down\"}}"
@@ -51,10 +51,10 @@ pub enum BadLine {
     NoStep,
     /// A bad key.
     #[error(transparent)]
-    Key(#[from] BadName),
+    Key(#[from] InvalidName),
     /// A bad record.
     #[error(transparent)]
-    Record(#[from] BadRecord),
+    Record(#[from] InvalidRecord),
     /// A line from the past.
     #[error("at_ms {at_ms} comes after {after_ms}; lines must be in the order of their at_ms")]
     OutOfOrder {
@@ -67,7 +67,7 @@ pub enum BadLine {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written<'a> {
+struct ReplayLineInput<'a> {
     at_ms: i64,
     key: Option<String>,
     position: Option<i64>,
@@ -79,56 +79,60 @@ struct Written<'a> {
     event: Option<String>,
 }
 
-impl Line {
+impl ReplayLine {
     /// Reads a line; `step` is that of records that bring none.
-    pub fn parse(text: &str, step: Option<i64>) -> Result<Self, BadLine> {
-        let written: Written<'_> =
-            serde_json::from_str(text).map_err(|error| BadLine::Shape(error.to_string()))?;
+    pub fn parse(text: &str, step: Option<i64>) -> Result<Self, InvalidReplayLine> {
+        let written: ReplayLineInput<'_> = serde_json::from_str(text)
+            .map_err(|error| InvalidReplayLine::Shape(error.to_string()))?;
         let at = Time::from_millis(written.at_ms);
         let event = match (&written.event, &written.key, written.position) {
-            (Some(event), key, None) => happening(event, key.as_deref())?,
-            (None, Some(key), Some(position)) => record(&written, key, position, step)?,
-            _ => return Err(BadLine::Shape("neither a record nor an event".to_owned())),
+            (Some(event), key, None) => parse_event(event, key.as_deref())?,
+            (None, Some(key), Some(position)) => parse_record(&written, key, position, step)?,
+            _ => {
+                return Err(InvalidReplayLine::Shape(
+                    "neither a record nor an event".to_owned(),
+                ));
+            }
         };
         Ok(Self { at, event })
     }
 }
 
-fn record(
-    written: &Written<'_>,
+fn parse_record(
+    written: &ReplayLineInput<'_>,
     key: &str,
     position: i64,
     step: Option<i64>,
-) -> Result<Event, BadLine> {
+) -> Result<ReplayEvent, InvalidReplayLine> {
     let payload = written.payload.map_or("null", RawValue::get);
     let record = Record {
         key: StreamKey::new(key)?,
         position,
-        step: written.step_ms.or(step).ok_or(BadLine::NoStep)?,
+        step: written.step_ms.or(step).ok_or(InvalidReplayLine::NoStep)?,
         tenant: written.tenant.as_deref().map(Into::into),
         payload: Payload::json(payload.to_owned())
-            .map_err(|error| BadLine::Shape(error.to_string()))?,
+            .map_err(|error| InvalidReplayLine::Shape(error.to_string()))?,
     };
     record.check()?;
-    Ok(Event::Record {
+    Ok(ReplayEvent::Record {
         record,
         fail: written.fail.unwrap_or(0),
     })
 }
 
-fn happening(event: &str, key: Option<&str>) -> Result<Event, BadLine> {
+fn parse_event(event: &str, key: Option<&str>) -> Result<ReplayEvent, InvalidReplayLine> {
     Ok(match (event, key) {
-        ("store_down", None) => Event::StoreDown,
-        ("store_up", None) => Event::StoreUp,
-        ("forget", Some(key)) => Event::Forget(StreamKey::new(key)?),
-        ("disable", Some(key)) => Event::Disable(StreamKey::new(key)?),
-        ("enable", Some(key)) => Event::Enable(StreamKey::new(key)?),
+        ("store_down", None) => ReplayEvent::StoreDown,
+        ("store_up", None) => ReplayEvent::StoreUp,
+        ("forget", Some(key)) => ReplayEvent::Forget(StreamKey::new(key)?),
+        ("disable", Some(key)) => ReplayEvent::Disable(StreamKey::new(key)?),
+        ("enable", Some(key)) => ReplayEvent::Enable(StreamKey::new(key)?),
         ("forget" | "disable" | "enable", None) => {
-            return Err(BadLine::Shape(format!("`{event}` of which key?")));
+            return Err(InvalidReplayLine::Shape(format!("`{event}` of which key?")));
         }
         (other, _) => {
             let known = "forget, disable, enable (of a key), store_down, store_up";
-            return Err(BadLine::Shape(format!(
+            return Err(InvalidReplayLine::Shape(format!(
                 "`{other}` is no event; there are {known}"
             )));
         }

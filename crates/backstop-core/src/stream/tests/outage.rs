@@ -1,21 +1,21 @@
 //! A key whose records are not all in sight: more than a load brings, or worked on without the
 //! store.
 
-use super::super::call::Step;
+use super::super::call::KeyStep;
 use super::recovery::{Kept, STEP, record};
 use super::*;
-use crate::retry::Roll;
+use crate::retry::RandomDraw;
 use crate::time::Time;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 /// Works a key through as far as it goes without waiting; answers what the handler was called for,
 /// in slots.
-fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
+fn worked(window: &mut KeyWindow, rules: &StreamRules, now: Time) -> Vec<String> {
     let mut called = Vec::new();
     while let Some(step) = window.next(rules, now) {
-        if let Step::Call(call) = step {
-            let range = if let Call::MissRange { to, .. } = call {
+        if let KeyStep::Call(call) = step {
+            let range = if let HandlerCall::MissRange { to, .. } = call {
                 format!("-{}", to / STEP)
             } else {
                 String::new()
@@ -25,7 +25,7 @@ fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
                 call.as_str(),
                 call.position() / STEP
             ));
-            window.done(call, now);
+            window.complete(call, now);
         }
     }
     called
@@ -36,8 +36,8 @@ fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
 fn taken(
     kept: &mut Kept,
     in_hand: &[i64],
-    meanwhile: Option<Window>,
-    rules: &Rules,
+    meanwhile: Option<KeyWindow>,
+    rules: &StreamRules,
     now: Time,
 ) -> Vec<String> {
     let (mut called, mut meanwhile) = (Vec::new(), meanwhile);
@@ -50,7 +50,7 @@ fn taken(
         window.arrive(in_hand.drain(..), now);
         called.extend(worked(&mut window, rules, now));
         let wake = window.wake(rules, now);
-        kept.advance(window.change());
+        kept.advance(window.take_change());
         assert_eq!(
             kept.counts.held(),
             kept.records.len() as u64,
@@ -86,7 +86,7 @@ fn records_that_were_not_loaded_are_not_missing() {
             handled(0..=10),
             "{max_held}"
         );
-        assert_eq!(kept.counts[Count::Misses], 0);
+        assert_eq!(kept.counts[StreamCounter::Misses], 0);
     }
 }
 
@@ -97,56 +97,59 @@ fn what_arrived_under_a_worker_that_died_counts_as_added() {
         kept.offer(&record(slot), Time::default());
     }
     let mut window = kept.load();
-    let Some(Step::Call(call)) = window.next(&usual(), Time::default()) else {
+    let Some(KeyStep::Call(call)) = window.next(&usual(), Time::default()) else {
         panic!("the baseline")
     };
-    window.done(call, Time::default());
-    kept.advance(window.change());
+    window.complete(call, Time::default());
+    kept.advance(window.take_change());
     // It dies here, with 3 and 5 kept and not yet looked at.
     taken(&mut kept, &[], None, &usual(), Time::default());
-    assert_eq!((kept.counts.held(), kept.counts[Count::Added]), (2, 2));
+    assert_eq!(
+        (kept.counts.held(), kept.counts[StreamCounter::Added]),
+        (2, 2)
+    );
 }
 
 #[test]
 fn a_correction_leaves_the_retries_of_another_record_alone() {
-    let rules = rules(|rules| rules.late = Late::Amend);
-    let mut window = Window::new(StreamKey::new("a").unwrap());
+    let rules = rules(|rules| rules.late = LatePolicy::Amend);
+    let mut window = KeyWindow::new(StreamKey::new("a").unwrap());
     window.arrive([record(0)], Time::default());
     worked(&mut window, &rules, Time::default());
     window.arrive((2..12).map(record), Time::default());
     worked(&mut window, &rules, Time::default());
     window.arrive([record(12)], Time::default());
-    let Some(Step::Call(call)) = window.next(&rules, Time::default()) else {
+    let Some(KeyStep::Call(call)) = window.next(&rules, Time::default()) else {
         panic!("12 has its turn")
     };
-    let failure = Failure {
-        wish: None,
+    let failure = HandlerFailure {
+        requested_wait: None,
         error: "no",
-        roll: Roll::LOWEST,
+        roll: RandomDraw::LOWEST,
     };
-    window.failed(call, &rules, failure, Time::default());
-    let failing = window.standing().failing.clone();
+    window.fail(call, &rules, failure, Time::default());
+    let failing = window.state().failing.clone();
     window.arrive([record(1)], Time::default());
     assert_eq!(worked(&mut window, &rules, Time::default()), ["amended 1"]);
     assert!(failing.is_some());
-    assert_eq!(window.standing().failing, failing);
+    assert_eq!(window.state().failing, failing);
 }
 
 #[test]
 fn a_clock_that_is_set_back_makes_no_retry_later() {
-    let mut window = Window::new(StreamKey::new("a").unwrap());
+    let mut window = KeyWindow::new(StreamKey::new("a").unwrap());
     let now = Time::default().after(Span::hours(10));
     window.arrive([record(0)], now);
-    let Some(Step::Call(call)) = window.next(&usual(), now) else {
+    let Some(KeyStep::Call(call)) = window.next(&usual(), now) else {
         panic!("the baseline")
     };
-    window.failed(
+    window.fail(
         call,
         &usual(),
-        Failure {
-            wish: None,
+        HandlerFailure {
+            requested_wait: None,
             error: "no",
-            roll: Roll::LOWEST,
+            roll: RandomDraw::LOWEST,
         },
         now,
     );
@@ -159,13 +162,13 @@ fn a_clock_that_is_set_back_makes_no_retry_later() {
 }
 
 /// A process that was not asked for this key for a while.
-fn stale(kept: &Kept) -> Window {
+fn stale(kept: &Kept) -> KeyWindow {
     let key = StreamKey::new("a").unwrap();
-    Window::without_lease(key, kept.load().to_remember())
+    KeyWindow::offline_without_lease(key, kept.load().remember())
 }
 
-fn at_once() -> Rules {
-    usual().at_once()
+fn at_once() -> StreamRules {
+    usual().without_waiting()
 }
 
 #[test]
@@ -209,7 +212,8 @@ fn what_is_held_in_the_store_is_handled_when_it_is_back_and_the_rest_is_missed()
 fn a_key_that_is_new_to_this_process_is_not_new() {
     let (mut kept, now) = (Kept::default(), Time::default());
     taken(&mut kept, &[0, 2], None, &usual(), now);
-    let mut here = Window::without_lease(StreamKey::new("a").unwrap(), Known::default());
+    let mut here =
+        KeyWindow::offline_without_lease(StreamKey::new("a").unwrap(), RememberedKey::default());
     here.arrive([record(4)], now);
     assert_eq!(worked(&mut here, &at_once(), now), ["handled 4"]);
     here.arrive([record(3)], now);
@@ -234,8 +238,8 @@ fn a_key_in_hand_goes_on_with_what_it_holds() {
     let mut hand = kept.load();
     hand.arrive([record(5)], now);
     assert_eq!(worked(&mut hand, &usual(), now), [""; 0]);
-    let unsaved = hand.change();
-    let mut adrift = hand.adrift(&unsaved);
+    let unsaved = hand.take_change();
+    let mut adrift = hand.offline_with_unsaved(&unsaved);
     assert_eq!(
         worked(&mut adrift, &at_once(), now),
         ["miss 1", "handled 2", "handled 3", "miss 4", "handled 5"]
@@ -246,8 +250,8 @@ fn a_key_in_hand_goes_on_with_what_it_holds() {
     );
     assert_eq!(
         (
-            kept.counts[Count::Handled],
-            kept.counts[Count::Misses],
+            kept.counts[StreamCounter::Handled],
+            kept.counts[StreamCounter::Misses],
             kept.records.len()
         ),
         (5, 2, 0)
@@ -260,11 +264,11 @@ fn halted_and_disabled_keys_stay_so_without_the_store() {
     taken(&mut kept, &[0], None, &usual(), Time::default());
     let mut window = kept.load();
     window.forget(true);
-    let mut here = Window::without_lease(window.key().clone(), window.to_remember());
+    let mut here = KeyWindow::offline_without_lease(window.key().clone(), window.remember());
     here.arrive([record(1)], Time::default());
     assert_eq!(
         here.next(&at_once(), Time::default()),
-        Some(Step::Note(Note::Ignored { position: STEP }))
+        Some(KeyStep::Event(KeyEvent::Ignored { position: STEP }))
     );
 }
 
@@ -279,8 +283,8 @@ proptest! {
         let (mut kept, now) = (Kept::default(), Time::default());
         // A key that is new in an outage has no baseline that all would know of.
         taken(&mut kept, &[0], None, &rules, now);
-        let mut lanes: [Option<Window>; 2] = [None, None];
-        let mut known = [Known::default(), Known::default()];
+        let mut lanes: [Option<KeyWindow>; 2] = [None, None];
+        let mut known = [RememberedKey::default(), RememberedKey::default()];
         let (mut called, mut brought, mut is_down) = (Vec::new(), BTreeSet::new(), false);
         for (slot, process, chance) in arrivals {
             is_down = if is_down { chance != 0 } else { chance == 1 };
@@ -290,7 +294,7 @@ proptest! {
             }
             if is_down {
                 let key = StreamKey::new("a").unwrap();
-                let lane = lanes[process].get_or_insert_with(|| Window::without_lease(key, known[process].clone()));
+                let lane = lanes[process].get_or_insert_with(|| KeyWindow::offline_without_lease(key, known[process].clone()));
                 lane.arrive([record(slot)], now);
                 called.extend(worked(lane, &at_once(), now));
             } else {
@@ -298,7 +302,7 @@ proptest! {
                     called.extend(taken(&mut kept, &[], lane.take(), &rules, now));
                 }
                 called.extend(taken(&mut kept, &[slot], None, &rules, now));
-                known[process] = kept.load().to_remember();
+                known[process] = kept.load().remember();
             }
         }
         for lane in &mut lanes {

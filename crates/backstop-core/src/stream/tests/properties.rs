@@ -1,6 +1,6 @@
 //! What holds whatever arrives.
 
-use super::super::replay::{Event, Line, Replay};
+use super::super::replay::{Replay, ReplayEvent, ReplayLine};
 use super::*;
 use crate::payload::Payload;
 use crate::time::Time;
@@ -24,15 +24,15 @@ fn record(key: u8, slot: i64) -> Record {
     }
 }
 
-fn played(rules: Rules, arrivals: &[Arrival]) -> (Vec<Effect>, Summary) {
+fn played(rules: StreamRules, arrivals: &[Arrival]) -> (Vec<ReplayEffect>, ReplaySummary) {
     let (mut replay, mut effects, mut now) = (Replay::new(rules), Vec::new(), 0_i64);
     for (after, key, slot, fail) in arrivals {
         now += i64::from(*after);
-        let event = Event::Record {
+        let event = ReplayEvent::Record {
             record: record(*key, *slot),
             fail: *fail,
         };
-        let line = Line {
+        let line = ReplayLine {
             at: Time::from_millis(now * 1_000),
             event,
         };
@@ -48,12 +48,12 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec((0_u16..40, 0_u8..3, 0_i64..25, fail), 0..60)
 }
 
-fn any_rules() -> impl Strategy<Value = Rules> {
-    let drains = prop_oneof![Just(Drain::Immediate), Just(Drain::Scheduled)];
-    let lates = prop_oneof![Just(Late::Drop), Just(Late::Amend)];
+fn any_rules() -> impl Strategy<Value = StreamRules> {
+    let drains = prop_oneof![Just(DrainMode::Immediate), Just(DrainMode::Scheduled)];
+    let lates = prop_oneof![Just(LatePolicy::Drop), Just(LatePolicy::Amend)];
     (drains, lates, 1_u32..12, 0_u32..5, 20_i64..4_000).prop_map(
         |(drain, late, max_held, max_misses, hold_for)| {
-            let change = |rules: &mut Rules| {
+            let change = |rules: &mut StreamRules| {
                 (rules.drain, rules.late) = (drain, late);
                 (rules.max_held, rules.max_misses, rules.hold_for) =
                     (max_held, max_misses, Span::secs(hold_for));
@@ -64,15 +64,15 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 }
 
 /// What became of each position of a key, in order of time.
-fn by_key(effects: &[Effect]) -> BTreeMap<StreamKey, Vec<&Effect>> {
-    let mut by_key: BTreeMap<StreamKey, Vec<&Effect>> = BTreeMap::new();
+fn by_key(effects: &[ReplayEffect]) -> BTreeMap<StreamKey, Vec<&ReplayEffect>> {
+    let mut by_key: BTreeMap<StreamKey, Vec<&ReplayEffect>> = BTreeMap::new();
     for effect in effects {
         by_key.entry(effect.key.clone()).or_default().push(effect);
     }
     by_key
 }
 
-fn positions(effect: &Effect) -> Vec<i64> {
+fn positions(effect: &ReplayEffect) -> Vec<i64> {
     let first = effect.position.unwrap();
     (first..=effect.to.unwrap_or(first))
         .step_by(STEP as usize)
@@ -129,7 +129,7 @@ proptest! {
     fn arrivals_within_the_wait_make_no_misses(
         delays in prop::collection::vec(0_i64..170, 1..40),
         twice in prop::collection::btree_set(0_usize..40, 0..5),
-        drain in prop_oneof![Just(Drain::Immediate), Just(Drain::Scheduled)],
+        drain in prop_oneof![Just(DrainMode::Immediate), Just(DrainMode::Scheduled)],
     ) {
         // Slot n is due at n minutes and arrives up to 170 s later; at most three are under way at
         // a time.

@@ -1,7 +1,7 @@
 //! A key through crashes: whoever works on it may die between any two steps, and brings its records
 //! again.
 
-use super::super::call::{Call, Step};
+use super::super::call::{HandlerCall, KeyStep};
 use super::*;
 use crate::payload::Payload;
 use crate::time::Time;
@@ -17,7 +17,7 @@ pub(super) struct Kept {
     pub(super) standing: Vec<u8>,
     pub(super) arrived: u64,
     pub(super) records: BTreeMap<i64, StoredRecord>,
-    pub(super) counts: Counts,
+    pub(super) counts: StreamCounts,
     /// How many records a load brings.
     pub(super) window: usize,
 }
@@ -29,7 +29,7 @@ impl Default for Kept {
             standing: Vec::new(),
             arrived: 0,
             records: BTreeMap::new(),
-            counts: Counts::default(),
+            counts: StreamCounts::default(),
             window: 256,
         }
     }
@@ -58,11 +58,11 @@ impl Kept {
         }
     }
 
-    pub(super) fn load(&self) -> Window {
-        Window::load(StoredKey {
+    pub(super) fn load(&self) -> KeyWindow {
+        KeyWindow::load(StoredKey {
             key: StreamKey::new("a").unwrap(),
             watermark: self.watermark,
-            standing: self.standing.clone(),
+            state: self.standing.clone(),
             arrived: self.arrived,
             records: self.records.values().take(self.window).cloned().collect(),
             count: self.records.len() as u64,
@@ -71,12 +71,12 @@ impl Kept {
         .unwrap()
     }
 
-    pub(super) fn advance(&mut self, change: Change) {
+    pub(super) fn advance(&mut self, change: KeyChange) {
         assert!(
             change.watermark >= self.watermark,
             "the watermark never falls"
         );
-        (self.watermark, self.standing) = (change.watermark, change.standing);
+        (self.watermark, self.standing) = (change.watermark, change.state);
         for position in change.drop {
             self.records.remove(&position);
         }
@@ -116,26 +116,26 @@ fn work(
     in_hand: &[Record],
     now: Time,
     crash_after: &mut u32,
-    calls: &mut Vec<Call>,
+    calls: &mut Vec<HandlerCall>,
 ) -> bool {
     let rules = usual();
     let mut window = kept.load();
     window.arrive(in_hand.iter().cloned(), now);
     while let Some(step) = window.next(&rules, now) {
-        let Step::Call(call) = step else { continue };
+        let KeyStep::Call(call) = step else { continue };
         calls.push(call);
-        window.done(call, now);
+        window.complete(call, now);
         if *crash_after == 0 {
             return false;
         }
         *crash_after -= 1;
-        kept.advance(window.change());
+        kept.advance(window.take_change());
     }
     if *crash_after == 0 {
         return false;
     }
     *crash_after -= 1;
-    kept.advance(window.change());
+    kept.advance(window.take_change());
     true
 }
 
@@ -147,7 +147,7 @@ proptest! {
     ) {
         let (mut kept, mut now, mut calls) = (Kept::default(), Time::default(), Vec::new());
         let mut crashes = crashes.into_iter();
-        let run = |kept: &mut Kept, in_hand: &[Record], now: Time, calls: &mut Vec<Call>, crashes: &mut dyn Iterator<Item = u32>| {
+        let run = |kept: &mut Kept, in_hand: &[Record], now: Time, calls: &mut Vec<HandlerCall>, crashes: &mut dyn Iterator<Item = u32>| {
             loop {
                 let mut left = crashes.next().unwrap_or(u32::MAX);
                 if work(kept, in_hand, now, &mut left, calls) {
@@ -178,7 +178,7 @@ proptest! {
         prop_assert!(positions.windows(2).all(|pair| pair[1] - pair[0] == STEP), "{calls:?}");
         prop_assert!(kept.records.is_empty());
         prop_assert_eq!(kept.counts.held(), 0);
-        prop_assert_eq!(kept.counts[Count::Handled] + kept.counts[Count::Misses], positions.len() as u64);
+        prop_assert_eq!(kept.counts[StreamCounter::Handled] + kept.counts[StreamCounter::Misses], positions.len() as u64);
     }
 }
 
@@ -207,26 +207,26 @@ fn records_that_were_not_loaded_are_counted_and_drained_in_turn() {
     let stored = StoredKey {
         key: StreamKey::new("a").unwrap(),
         watermark: Some(0),
-        standing: Vec::new(),
+        state: Vec::new(),
         arrived: 10,
         records,
         count: 7,
         highest: Some(8 * STEP),
     };
-    let mut window = Window::load(stored).unwrap();
+    let mut window = KeyWindow::load(stored).unwrap();
     let mut told = Vec::new();
     while let Some(step) = window.next(&rules, Time::default()) {
-        if let Step::Call(call) = step {
-            window.done(call, Time::default());
+        if let KeyStep::Call(call) = step {
+            window.complete(call, Time::default());
         }
         told.push(step);
     }
     assert!(
-        told.contains(&Step::Note(Note::Overflow { position: 2 * STEP })),
+        told.contains(&KeyStep::Event(KeyEvent::Overflow { position: 2 * STEP })),
         "{told:?}"
     );
     assert_eq!(
-        window.standing().drain_to,
+        window.state().drain_to,
         Some(8 * STEP),
         "also for those that were not loaded"
     );
@@ -236,7 +236,10 @@ fn records_that_were_not_loaded_are_counted_and_drained_in_turn() {
         "there is more to do at once"
     );
     assert_eq!(
-        (window.counts()[Count::Added], window.counts().held()),
+        (
+            window.counts()[StreamCounter::Added],
+            window.counts().held()
+        ),
         (7, 4)
     );
 }

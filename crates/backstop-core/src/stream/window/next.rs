@@ -1,19 +1,19 @@
 //! What follows for a key.
 
-use super::Window;
-use crate::stream::call::{Call, Note, Step};
-use crate::stream::counts::Count;
+use super::KeyWindow;
+use crate::stream::call::{HandlerCall, KeyEvent, KeyStep};
+use crate::stream::counts::StreamCounter;
 use crate::stream::grid::OffStep;
-use crate::stream::record::Held;
-use crate::stream::rules::{Drain, Late, Rules};
-use crate::stream::standing::{OffStepRecord, Wait};
+use crate::stream::key_state::{GapWait, OffStepRecord};
+use crate::stream::record::HeldRecord;
+use crate::stream::rules::{DrainMode, LatePolicy, StreamRules};
 use crate::time::Time;
 
-impl Window {
+impl KeyWindow {
     /// What follows; `None` if nothing does until something arrives or [`Window::wake`] has come.
-    pub fn next(&mut self, rules: &Rules, now: Time) -> Option<Step> {
+    pub fn next(&mut self, rules: &StreamRules, now: Time) -> Option<KeyStep> {
         if let Some(note) = self.look_at_arrivals(rules, now) {
-            return Some(Step::Note(note));
+            return Some(KeyStep::Event(note));
         }
         if let Some(step) = self.look_at_head(rules, now) {
             return Some(step);
@@ -22,57 +22,53 @@ impl Window {
             .hold_fresh()
             .or_else(|| self.give_up(rules, now))
             .or_else(|| self.wait(rules, now));
-        note.map(Step::Note)
+        note.map(KeyStep::Event)
     }
 
     /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else
     /// begins.
-    pub fn put_by(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+    pub fn hold_arrivals(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         self.look_at_arrivals(rules, now)
             .or_else(|| self.hold_fresh())
     }
 
     /// When there is something to decide again, if nothing arrives.
-    pub fn wake(&self, rules: &Rules, now: Time) -> Option<Time> {
-        if self.standing.disabled || self.standing.halted.is_some() {
+    pub fn wake(&self, rules: &StreamRules, now: Time) -> Option<Time> {
+        if self.state.disabled || self.state.halted.is_some() {
             return None;
         }
         if self.is_blocked(rules, now) {
             return self
-                .standing
+                .state
                 .failing
                 .as_ref()
                 .map(|failing| Time::from_micros(failing.due));
         }
-        if self.call(rules, now).is_some() {
+        if self.next_call(rules, now).is_some() {
             return Some(now);
         }
         if self.head().is_none() {
             // What was not loaded can be, once what was is gone.
-            return (self.beyond > 0 || !self.standing.ahead.is_empty()).then_some(now);
+            return (self.beyond > 0 || !self.state.ahead.is_empty()).then_some(now);
         }
-        Some(
-            self.standing
-                .wait
-                .map_or(now, |wait| self.until(wait, rules)),
-        )
+        Some(self.state.wait.map_or(now, |wait| self.until(wait, rules)))
     }
 
     /// Arrivals become duplicates, late ones, ignored ones, or join what is held.
-    fn look_at_arrivals(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+    fn look_at_arrivals(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         while let Some((position, held)) = self.arrivals.pop() {
-            if self.standing.disabled {
-                self.counts[Count::Ignored] += 1;
-                return Some(Note::Ignored { position });
+            if self.state.disabled {
+                self.counts[StreamCounter::Ignored] += 1;
+                return Some(KeyEvent::Ignored { position });
             }
             if self.held.contains_key(&position) {
-                self.counts[Count::Duplicates] += 1;
-                return Some(Note::Duplicate {
+                self.counts[StreamCounter::Duplicates] += 1;
+                return Some(KeyEvent::Duplicate {
                     position,
                     off_step: None,
                 });
             }
-            if let Some(note) = self.behind(position, held.step, rules, now) {
+            if let Some(note) = self.check_passed(position, held.step, rules, now) {
                 return Some(note);
             }
             self.held.insert(position, held);
@@ -82,106 +78,118 @@ impl Window {
     }
 
     /// What a record is that is not ahead of the watermark; `None` if it is to be handled.
-    fn behind(&mut self, position: i64, step: i64, rules: &Rules, now: Time) -> Option<Note> {
+    fn check_passed(
+        &mut self,
+        position: i64,
+        step: i64,
+        rules: &StreamRules,
+        now: Time,
+    ) -> Option<KeyEvent> {
         if !self.is_passed(position) {
             return None;
         }
-        if !self.standing.missed.contains(position) {
-            self.counts[Count::Duplicates] += 1;
-            let off_step = OffStep::of(position, step, self.watermark, self.standing.step);
+        if !self.state.missed.contains(position) {
+            self.counts[StreamCounter::Duplicates] += 1;
+            let off_step = OffStep::of(position, step, self.watermark, self.state.step);
             if let Some(place) = off_step {
-                self.counts[Count::OffStep] += 1;
+                self.counts[StreamCounter::OffStep] += 1;
                 let (is_handled, at) = (false, now.as_micros());
-                self.standing.note_off_step(OffStepRecord {
+                self.state.note_off_step(OffStepRecord {
                     place,
                     is_handled,
                     at,
                 });
             }
-            return Some(Note::Duplicate { position, off_step });
+            return Some(KeyEvent::Duplicate { position, off_step });
         }
         match rules.late {
-            Late::Amend => None,
-            Late::Drop => {
-                self.counts[Count::Late] += 1;
-                self.standing.note_late(position, now);
-                Some(Note::Late { position })
+            LatePolicy::Amend => None,
+            LatePolicy::Drop => {
+                self.counts[StreamCounter::Late] += 1;
+                self.state.note_late(position, now);
+                Some(KeyEvent::Late { position })
             }
         }
     }
 
-    fn look_at_head(&mut self, rules: &Rules, now: Time) -> Option<Step> {
-        if self.standing.halted.is_some() {
+    fn look_at_head(&mut self, rules: &StreamRules, now: Time) -> Option<KeyStep> {
+        if self.state.halted.is_some() {
             return None;
         }
-        self.cross();
+        self.cross_offline_ranges();
         // Overtaken while it waited, by another worker or by one without the store: it must not
         // stand in the way.
         if let Some((position, step)) = self.head().map(|(position, held)| (position, held.step))
-            && let Some(note) = self.behind(position, step, rules, now)
+            && let Some(note) = self.check_passed(position, step, rules, now)
         {
             self.leave(position);
-            return Some(Step::Note(note));
+            return Some(KeyStep::Event(note));
         }
-        if let Some(failing) = self.standing.failing.as_mut() {
+        if let Some(failing) = self.state.failing.as_mut() {
             // After the clock was set back, the wait is still no longer than it was.
             let latest = failing
                 .wait
                 .map_or(i64::MAX, |wait| now.as_micros().saturating_add(wait));
             failing.due = failing.due.min(latest);
         }
-        self.fired |= self
-            .standing
+        self.is_wait_over |= self
+            .state
             .wait
             .is_some_and(|wait| self.until(wait, rules) <= now);
-        let call = self.call(rules, now)?;
-        (!self.is_blocked(rules, now)).then_some(Step::Call(call))
+        let call = self.next_call(rules, now)?;
+        (!self.is_blocked(rules, now)).then_some(KeyStep::Call(call))
     }
 
     /// The call that would bring the lowest record that is held, or what was handled without the
     /// store, nearer to its turn, if it is not to wait.
-    fn call(&self, rules: &Rules, now: Time) -> Option<Call> {
+    fn next_call(&self, rules: &StreamRules, now: Time) -> Option<HandlerCall> {
         let head = self.head();
         if let Some((position, _)) = head.filter(|(position, _)| self.is_passed(*position)) {
-            return Some(Call::Amend { position });
+            return Some(HandlerCall::Amend { position });
         }
-        if let Some((position, _)) = head.filter(|(position, _)| self.is_unlooked(*position)) {
-            return Some(Call::Handle { position });
+        if let Some((position, _)) = head.filter(|(position, _)| self.is_unexamined(*position)) {
+            return Some(HandlerCall::Handle { position });
         }
-        if let Some(call) = self.call_before_island(head.map(|(position, _)| position), rules) {
+        if let Some(call) =
+            self.miss_before_offline_range(head.map(|(position, _)| position), rules)
+        {
             return Some(call);
         }
         let (position, held) = head?;
         let Some(watermark) = self.watermark else {
-            return Some(Call::Handle { position });
+            return Some(HandlerCall::Handle { position });
         };
-        let gives_up = self.standing.drain_to.is_some_and(|to| position <= to)
+        let gives_up = self.state.drain_to.is_some_and(|to| position <= to)
             || self
-                .standing
+                .state
                 .ahead
                 .first()
                 .is_some_and(|ahead| position < ahead.from)
             || !self.is_covered(rules, held);
         if position <= watermark.saturating_add(held.step) {
-            let waits_its_turn = rules.drain == Drain::Scheduled && self.standing.waiting > 0;
-            let has_its_turn = self.fired || gives_up || self.is_retry_due(position, now);
-            return (!waits_its_turn || has_its_turn).then_some(Call::Handle { position });
+            let waits_its_turn = rules.drain == DrainMode::Scheduled && self.state.waiting > 0;
+            let has_its_turn = self.is_wait_over || gives_up || self.is_retry_due(position, now);
+            return (!waits_its_turn || has_its_turn).then_some(HandlerCall::Handle { position });
         }
         // A record whose handler failed had its turn, whatever has changed since.
         (gives_up || self.is_retry_due(position, now))
-            .then(|| self.missing(watermark, position, held.step, rules))
+            .then(|| self.next_missing(watermark, position, held.step, rules))
     }
 
     /// The next miss before what was handled without the store, if no record comes first.
-    fn call_before_island(&self, head: Option<i64>, rules: &Rules) -> Option<Call> {
-        let ahead = self.standing.ahead.first()?;
+    fn miss_before_offline_range(
+        &self,
+        head: Option<i64>,
+        rules: &StreamRules,
+    ) -> Option<HandlerCall> {
+        let ahead = self.state.ahead.first()?;
         let watermark = self.watermark?;
         if head.is_some_and(|position| position < ahead.from) || !self.sees(ahead.from) {
             return None;
         }
-        let call = self.missing(watermark, ahead.from, ahead.step, rules);
+        let call = self.next_missing(watermark, ahead.from, ahead.step, rules);
         (call
-            != Call::Handle {
+            != HandlerCall::Handle {
                 position: ahead.from,
             })
         .then_some(call)
@@ -189,7 +197,7 @@ impl Window {
 
     /// How many positions of the grid lie between the watermark and a record of this step.
     pub(super) fn count_missing(&self, watermark: i64, position: i64, step: i64) -> u64 {
-        let has_changed = self.standing.step.is_some_and(|former| former != step);
+        let has_changed = self.state.step.is_some_and(|former| former != step);
         let count = if has_changed {
             0
         } else {
@@ -199,12 +207,20 @@ impl Window {
     }
 
     /// The next miss of a gap that is given up, or the record behind it.
-    fn missing(&self, watermark: i64, position: i64, step: i64, rules: &Rules) -> Call {
+    fn next_missing(
+        &self,
+        watermark: i64,
+        position: i64,
+        step: i64,
+        rules: &StreamRules,
+    ) -> HandlerCall {
         let first = watermark.saturating_add(step);
         match self.count_missing(watermark, position, step) {
-            0 => Call::Handle { position },
-            _ if self.standing.gap < u64::from(rules.max_misses) => Call::Miss { position: first },
-            count => Call::MissRange {
+            0 => HandlerCall::Handle { position },
+            _ if self.state.gap < u64::from(rules.max_misses) => {
+                HandlerCall::Miss { position: first }
+            }
+            count => HandlerCall::MissRange {
                 position: first,
                 to: watermark + step * count.cast_signed(),
                 count,
@@ -213,22 +229,22 @@ impl Window {
     }
 
     /// Whether the stream waits for whom this record belongs to.
-    fn is_covered(&self, rules: &Rules, held: &Held) -> bool {
+    fn is_covered(&self, rules: &StreamRules, held: &HeldRecord) -> bool {
         rules
             .rollout
             .covers(held.tenant.as_deref().unwrap_or(self.key.as_str()))
     }
 
     fn is_retry_due(&self, position: i64, now: Time) -> bool {
-        self.standing
+        self.state
             .failing_at(position)
             .is_some_and(|failing| failing.due <= now.as_micros())
     }
 
     /// Whether the next call failed before and is not to be tried again yet.
-    fn is_blocked(&self, rules: &Rules, now: Time) -> bool {
+    fn is_blocked(&self, rules: &StreamRules, now: Time) -> bool {
         let Some(failing) = self
-            .standing
+            .state
             .failing
             .as_ref()
             .filter(|failing| failing.due > now.as_micros())
@@ -238,14 +254,14 @@ impl Window {
         let next = self.head().map(|(position, _)| position);
         next == Some(failing.position)
             || self
-                .call(rules, now)
+                .next_call(rules, now)
                 .is_some_and(|call| call.position() == failing.position)
     }
 
-    fn hold_fresh(&mut self) -> Option<Note> {
+    fn hold_fresh(&mut self) -> Option<KeyEvent> {
         let position = self.fresh.first().copied()?;
         self.hold(position);
-        Some(Note::Held { position })
+        Some(KeyEvent::Held { position })
     }
 
     /// Counts a record as waiting.
@@ -256,39 +272,42 @@ impl Window {
         if let Some(held) = self.held.get_mut(&position) {
             held.waits = true;
         }
-        if self.standing.waiting == 0 {
-            self.counts[Count::TaskScheduled] += 1;
+        if self.state.waiting == 0 {
+            self.counts[StreamCounter::TaskScheduled] += 1;
         }
-        self.standing.waiting += 1;
-        self.counts[Count::Added] += 1;
-        self.held_some = true;
+        self.state.waiting += 1;
+        self.counts[StreamCounter::Added] += 1;
+        self.has_held = true;
     }
 
     /// Too much is held, or it was waited for long enough.
-    fn give_up(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+    fn give_up(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let (position, _) = self.head()?;
-        if self.standing.halted.is_some()
-            || self.standing.drain_to.is_some()
+        if self.state.halted.is_some()
+            || self.state.drain_to.is_some()
             || self.is_blocked(rules, now)
         {
             return None;
         }
         let (count, note) = if self.len() >= u64::from(rules.max_held) {
-            (Count::CircuitBreaker, Note::Overflow { position })
+            (
+                StreamCounter::CircuitBreaker,
+                KeyEvent::Overflow { position },
+            )
         } else if self.is_out_of_time(rules, now) {
-            (Count::Timeout, Note::Timeout { position })
+            (StreamCounter::Timeout, KeyEvent::Timeout { position })
         } else {
             return None;
         };
         self.counts[count] += 1;
-        self.standing.drain_to = self.highest();
-        self.standing.wait = None;
+        self.state.drain_to = self.highest();
+        self.state.wait = None;
         Some(note)
     }
 
-    fn is_out_of_time(&self, rules: &Rules, now: Time) -> bool {
+    fn is_out_of_time(&self, rules: &StreamRules, now: Time) -> bool {
         let waited_all = self
-            .standing
+            .state
             .wait
             .is_some_and(|wait| rules.is_last(wait.attempt) && wait.due <= now.as_micros());
         waited_all
@@ -297,39 +316,39 @@ impl Window {
                 .is_some_and(|at| at.after(rules.hold_for) <= now)
     }
 
-    fn wait(&mut self, rules: &Rules, now: Time) -> Option<Note> {
+    fn wait(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let Some((position, _)) = self.head() else {
             return self.empty();
         };
-        if self.standing.drain_to <= self.watermark {
-            self.standing.drain_to = None;
+        if self.state.drain_to <= self.watermark {
+            self.state.drain_to = None;
         }
-        if self.standing.halted.is_some() || self.is_blocked(rules, now) {
+        if self.state.halted.is_some() || self.is_blocked(rules, now) {
             return None;
         }
-        let attempt = match self.standing.wait {
+        let attempt = match self.state.wait {
             None => 1,
             Some(wait) if wait.due <= now.as_micros() => {
-                self.counts[Count::Rescheduling] += 1;
+                self.counts[StreamCounter::Rescheduling] += 1;
                 wait.attempt + 1
             }
             Some(wait) => {
                 // After the clock was set back, the wait is still no longer than its step.
                 let latest = now.after(rules.wait(wait.attempt)).as_micros();
-                self.standing.wait = Some(Wait {
+                self.state.wait = Some(GapWait {
                     due: wait.due.min(latest),
                     ..wait
                 });
                 return None;
             }
         };
-        self.fired = false;
-        let wait = Wait {
+        self.is_wait_over = false;
+        let wait = GapWait {
             attempt,
             due: now.after(rules.wait(attempt)).as_micros(),
         };
-        self.standing.wait = Some(wait);
-        Some(Note::Wait {
+        self.state.wait = Some(wait);
+        Some(KeyEvent::Wait {
             position,
             until: self.until(wait, rules),
             attempt,
@@ -337,24 +356,24 @@ impl Window {
     }
 
     /// Nothing is held any more.
-    fn empty(&mut self) -> Option<Note> {
-        if self.beyond > 0 || !self.standing.ahead.is_empty() {
+    fn empty(&mut self) -> Option<KeyEvent> {
+        if self.beyond > 0 || !self.state.ahead.is_empty() {
             return None;
         }
-        let gave_up = self.standing.drain_to.take().is_some();
-        (self.standing.wait, self.standing.failing, self.fired) = (None, None, false);
-        let held_some = std::mem::take(&mut self.held_some);
+        let gave_up = self.state.drain_to.take().is_some();
+        (self.state.wait, self.state.failing, self.is_wait_over) = (None, None, false);
+        let held_some = std::mem::take(&mut self.has_held);
         if !held_some || gave_up {
             return None;
         }
-        self.counts[Count::Cleared] += 1;
-        Some(Note::Cleared {
+        self.counts[StreamCounter::Cleared] += 1;
+        Some(KeyEvent::Cleared {
             position: self.watermark.unwrap_or_default(),
         })
     }
 
     /// When a wait ends: no record is held for longer than `hold_for`.
-    fn until(&self, wait: Wait, rules: &Rules) -> Time {
+    fn until(&self, wait: GapWait, rules: &StreamRules) -> Time {
         let due = Time::from_micros(wait.due);
         self.oldest()
             .map_or(due, |at| due.min(at.after(rules.hold_for)))

@@ -2,8 +2,8 @@
 //! answers when it likes.
 
 use super::{
-    Answer, Assignment, Batch, Commit, Departure, End, PartitionStatus, RULES, Room, pairs, place,
-    record,
+    BufferRoom, MessageBatch, OffsetCommit, OffsetCommitResult, PartitionAssignment,
+    PartitionStatus, RULES, ReleaseReason, SinkOutcome, pairs, place, record,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,18 +14,18 @@ const PARTITIONS: i32 = 3;
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Assign(i32),
-    Release(i32, Departure),
+    Release(i32, ReleaseReason),
     Fetch(i32),
     Plan(u64),
     Fail(usize),
-    End(usize, End),
-    Answer(Answer),
+    End(usize, SinkOutcome),
+    Answer(OffsetCommitResult),
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
-    let departure = prop_oneof![Just(Departure::Revoked), Just(Departure::Lost)];
-    let end = prop_oneof![Just(End::TakenIn), Just(End::GivenUp)];
-    let answer = prop_oneof![4 => Just(Answer::Committed), 1 => Just(Answer::Refused)];
+    let departure = prop_oneof![Just(ReleaseReason::Revoked), Just(ReleaseReason::Lost)];
+    let end = prop_oneof![Just(SinkOutcome::Accepted), Just(SinkOutcome::Abandoned)];
+    let answer = prop_oneof![4 => Just(OffsetCommitResult::Committed), 1 => Just(OffsetCommitResult::Refused)];
     prop_oneof![
         2 => (0..PARTITIONS).prop_map(Step::Assign),
         1 => (0..PARTITIONS, departure).prop_map(|(partition, departure)| Step::Release(partition, departure)),
@@ -49,15 +49,15 @@ pub(super) fn play(steps: &[Step]) {
 }
 
 struct World {
-    assignment: Assignment,
+    assignment: PartitionAssignment,
     now: Instant,
     /// The next offset that the client fetches, of each partition that is assigned.
     position: BTreeMap<i32, i64>,
     paused: BTreeSet<i32>,
     /// Whether another record may be taken before the next plan.
-    room: Room,
-    out: Vec<Batch>,
-    sent: Vec<Commit>,
+    room: BufferRoom,
+    out: Vec<MessageBatch>,
+    sent: Vec<OffsetCommit>,
     /// What the broker has.
     committed: BTreeMap<i32, i64>,
     taken_in: BTreeSet<(i32, i64)>,
@@ -66,11 +66,11 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            assignment: Assignment::new(RULES),
+            assignment: PartitionAssignment::new(RULES),
             now: Instant::now(),
             position: BTreeMap::new(),
             paused: BTreeSet::new(),
-            room: Room::Left,
+            room: BufferRoom::Left,
             out: Vec::new(),
             sent: Vec::new(),
             committed: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl World {
             Step::Plan(millis) => self.plan(millis),
             Step::Fail(nth) => {
                 if let Some(batch) = self.out.get(nth) {
-                    self.assignment.failed(&batch.ticket);
+                    self.assignment.mark_failed(&batch.ticket);
                 }
             }
             Step::End(nth, end) if nth < self.out.len() => self.end(nth, end),
@@ -103,20 +103,20 @@ impl World {
             );
             self.assignment.assign(vec![place(partition)]);
             // A poll that brings an assignment brings no record.
-            self.room = Room::None;
+            self.room = BufferRoom::None;
         }
     }
 
-    fn release(&mut self, partition: i32, departure: Departure) {
+    fn release(&mut self, partition: i32, departure: ReleaseReason) {
         if self.position.remove(&partition).is_some() {
             let commits = self.assignment.release(&[place(partition)], departure);
-            assert!(departure == Departure::Revoked || commits.is_empty());
+            assert!(departure == ReleaseReason::Revoked || commits.is_empty());
             self.committed.extend(pairs(&commits));
         }
     }
 
     fn fetch(&mut self, partition: i32) {
-        let is_open = self.room == Room::Left && !self.paused.contains(&partition);
+        let is_open = self.room == BufferRoom::Left && !self.paused.contains(&partition);
         if let Some(offset) = self.position.get_mut(&partition).filter(|_| is_open) {
             let message = record(partition, *offset);
             *offset = next(*offset);
@@ -132,20 +132,20 @@ impl World {
         for place in &plan.resume {
             self.paused.remove(&place.partition);
         }
-        self.room = Room::Left;
+        self.room = BufferRoom::Left;
         self.out.append(&mut plan.batches);
         self.sent.append(&mut plan.commits);
     }
 
     /// A batch is given up only if it no longer counts; as long as it does, it is tried again.
-    fn end(&mut self, nth: usize, end: End) {
+    fn end(&mut self, nth: usize, end: SinkOutcome) {
         let batch = self.out.remove(nth);
-        let end = if self.assignment.holds(&batch.ticket) {
-            End::TakenIn
+        let end = if self.assignment.is_owned(&batch.ticket) {
+            SinkOutcome::Accepted
         } else {
             end
         };
-        if end == End::TakenIn {
+        if end == SinkOutcome::Accepted {
             self.taken_in.extend(
                 batch
                     .messages
@@ -153,14 +153,16 @@ impl World {
                     .map(|message| (message.partition, message.offset)),
             );
         }
-        self.assignment.ended(&batch.ticket, end);
+        self.assignment.end_batch(&batch.ticket, end);
     }
 
     /// The broker answers all commits; it takes none for a partition that has gone to somebody
     /// else.
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: OffsetCommitResult) {
         for commit in std::mem::take(&mut self.sent) {
-            if answer == Answer::Committed && self.position.contains_key(&commit.place.partition) {
+            if answer == OffsetCommitResult::Committed
+                && self.position.contains_key(&commit.place.partition)
+            {
                 self.committed.insert(commit.place.partition, commit.offset);
             }
             self.assignment.commit_answered(&commit, answer);
@@ -195,10 +197,10 @@ impl World {
     fn settle(&mut self) {
         while self.assignment.is_busy() {
             while !self.out.is_empty() {
-                self.end(0, End::TakenIn);
+                self.end(0, SinkOutcome::Accepted);
             }
             self.plan(RULES.commit_every.as_millis() as u64);
-            self.answer(Answer::Committed);
+            self.answer(OffsetCommitResult::Committed);
             self.check();
         }
         assert_eq!(

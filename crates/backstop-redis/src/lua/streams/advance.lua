@@ -1,14 +1,20 @@
--- Takes in what was decided about keys, each by itself. ARGV[1] now ARGV[2] after how many records
--- touched the rest has to wait for the next call then for each: key; change; counts: index, number
--- of each that is not 0; and if records follow: the positions to drop, how many records to hold,
--- and for each of those position, record, payload a change: 1-8 number  9-12 turn  13-20 arrived as
--- it was taken  21 then (K keep, R release, C clear) 22-29 until or due or NULs  30-37 for K: a
--- lease that ends later than this gives way  38 whether records follow (0, 1) 39-47 watermark, as
--- in a head  48-49 NULs  50- standing Answers: one letter each, as far as it came (A applied, W
--- applied and the key is due, S stale).
+-- Applies decisions about keys, each by itself.
+-- ARGV[1] now
+-- ARGV[2] how many records the call may touch before the rest has to wait for the next call
+-- then for each decision: key; change; counts: index, number of each that is not 0; and if records
+--   follow: the positions to drop, how many records to hold, and for each of those position,
+--   record, payload
+-- a change, by byte:
+--   1-8 number  9-12 turn  13-20 arrived when the key was taken  21 then (K keep, R release, C
+--   clear)
+--   22-29 until or due or NULs  30-37 for K: a lease that ends later than this is cut short
+--   38 whether records follow (0, 1)  39-47 watermark, as in a head  48-49 NULs
+--   50- standing (the state of the key)
+-- Returns: one letter per decision, as far as the call came (A applied, W applied and the key is
+--   due, S stale).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is taken
--- can still be ended.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets leased keys still be advanced and released.
 call('HDEL', HEADS, '')
 
 local at, work_max, work = ARGV[1], tonumber(ARGV[2]), 0
@@ -30,7 +36,7 @@ while from <= #ARGV do
 end
 open(keys)
 
--- What has to be decided before anything is changed; nothing if it is to be changed.
+-- The answer to a decision that changes nothing; nil if the decision is to be applied.
 local function answered(head, change)
   if not head then return sub(change, 21, 21) == 'C' and 'A' or 'S' end
   if not is_whole(head) or sub(head, 1, 8) ~= sub(change, 1, 8) then return 'S' end
@@ -100,7 +106,7 @@ for i, decision in ipairs(decisions) do
 end
 commit()
 
--- Most of a batch count alike: that is taken apart once.
+-- Most decisions of a batch have the same counts: parse these once.
 local sums = {}
 for counts, count in pairs(times) do
   for at = 1, #counts, 9 do
@@ -110,7 +116,7 @@ for counts, count in pairs(times) do
 end
 for which, sum in pairs(sums) do
   local added = redis.pcall('HINCRBY', COUNTS, which, string.format('%.0f', sum))
-  -- What is too much for a number stays at the highest there is.
+  -- A sum that is too large for a number stays at the largest one.
   if type(added) == 'table' then call('HSET', COUNTS, which, '9223372036854775807') end
 end
 return concat(letters)

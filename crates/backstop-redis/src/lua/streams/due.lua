@@ -1,7 +1,11 @@
--- Which keys are due, and which a take of those that are due has already. ARGV[1] number ARGV[2]
--- now ARGV[3] a lease that ends later than this was given before the clock was set back ARGV[4]
--- what is not due yet begins with this ARGV[5] at most so many Answers: when the next key is due;
--- the keys that are under the number; due key, of those that are due.
+-- The keys that are due, and those that a take of due keys has already.
+-- ARGV[1] number
+-- ARGV[2] now
+-- ARGV[3] a lease that ends later than this was given before the clock was set back
+-- ARGV[4] members from this prefix on are not due yet
+-- ARGV[5] how many at most
+-- Returns: when the next key is due; the keys that are leased under the number; due key, of those
+--   that are due.
 
 local number, now, far, max = ARGV[1], micros(ARGV[2]), micros(ARGV[3]), tonumber(ARGV[5])
 local mine, due, strays, looked = {}, {}, {}, 0
@@ -11,7 +15,7 @@ end
 
 local function look(member)
   local head = before[sub(member, 9)]
-  -- A place without a key is left over from damage: it goes with this look.
+  -- An entry without a key is left over from damage: this script removes it.
   if not head or not is_whole(head) or due_of(head) ~= sub(member, 1, 8) then
     strays[#strays + 1] = member
   elseif not is_held(head, now, far) and #due < max then
@@ -19,7 +23,7 @@ local function look(member)
   end
 end
 
--- Those whose lease ends at this very moment are somebody's still, and are passed over.
+-- A key whose lease ends at this very moment is still leased, and is skipped.
 local LOOKS_MAX = 4000
 local members = {}
 while #mine == 0 and #due < max and looked < LOOKS_MAX do

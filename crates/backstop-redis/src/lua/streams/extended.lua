@@ -1,5 +1,5 @@
--- The head of a key whose holder asks for it until then. What it keeps is due when the lease is
--- over.
+-- The head of a key whose lease is extended to `asked`. If the key holds records, it is due when
+-- the lease ends.
 local function extended(head, asked, kept)
   local till = sub(head, 13, 20)
   if micros(till) > micros(kept) or micros(till) < micros(asked) then till = asked end

@@ -1,8 +1,8 @@
--- Gives keys back that a repeated take handed out beside those it had handed out before.
+-- Gives back keys that a repeated take leased in addition to those that it had leased before.
 -- ARGV[1] number
 -- ARGV[2] now
 -- then for each key: key, its head as it was, empty if there was none
--- Answers: nothing.
+-- Returns: nothing.
 
 local number, at, keys = ARGV[1], ARGV[2], {}
 for i = 3, #ARGV, 2 do keys[#keys + 1] = ARGV[i] end

@@ -1,6 +1,8 @@
--- The next keys that keep records, by their bytes. Places are gone through from key to key,
--- whatever each of them keeps. ARGV[1] those behind this one; empty for the first ARGV[2] at most
--- so many Answers: keys.
+-- The next keys that hold records, by their bytes. The script goes through places from key to key,
+-- however many records each of them holds.
+-- ARGV[1] the key to start behind; empty for the first keys
+-- ARGV[2] how many at most
+-- Returns: keys.
 
 local from, keys = ARGV[1] == '' and '-' or '(' .. ARGV[1] .. '\1', {}
 while #keys < tonumber(ARGV[2]) do

@@ -1,11 +1,12 @@
--- Makes leases last longer.
+-- Extends leases of keys.
 -- ARGV[1] until
--- ARGV[2] a lease that ends later than this was given before the clock was set back, and gives way
+-- ARGV[2] a lease that ends later than this was given before the clock was set back, and is cut
+--   short
 -- then for each lease: key, number
--- Answers: one letter a lease (K kept, L lost).
+-- Returns: one letter per lease (K kept, L lost).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is taken
--- can still be kept.
+-- A Redis without free memory refuses a command that may need more, but only as the first write of
+-- a script. So this harmless write lets leases still be extended.
 call('HDEL', HEADS, '')
 
 local keys, letters = {}, {}

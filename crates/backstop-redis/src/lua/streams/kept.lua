@@ -1,8 +1,8 @@
--- Records that a key keeps: put there, and removed.
+-- Adds and removes held records of a key.
 
 local function age_of(key, field, record) return key .. '\0' .. sub(record, 9, 16) .. sub(field, -8) end
 
--- The head with its records counted anew.
+-- The head with its held records counted anew.
 local function recounted(key, head)
   local first, last = range_of(key)
   local age = call('ZRANGEBYLEX', AGES, first, last, 'LIMIT', 0, 1)[1]
@@ -36,12 +36,12 @@ local function drop_all_records(key)
   call('ZREMRANGEBYLEX', AGES, first, last)
 end
 
--- Records that are to be kept: fields, and values of each.
+-- Stores held records: fields, and the values of each.
 local function keep_records(key, fields, records, payloads)
   local known = read(RECORDS, fields)
   local bytes, rows, places, ages = {}, {}, {}, {}
   for i, field in ipairs(fields) do
-    -- One that was offered meanwhile is the same record: it was counted with this one.
+    -- A record that was offered meanwhile is the same record: the decision has counted it already.
     local record = known[i] and sub(known[i], 1, 16) .. NEVER .. sub(known[i], 25) or records[i]
     rows[2 * i - 1], rows[2 * i] = field, record
     if not known[i] then

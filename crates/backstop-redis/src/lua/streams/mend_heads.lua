@@ -1,7 +1,7 @@
--- Counts anew what keys keep, and puts keys where their heads say they are.
+-- Recounts the held records of keys, and adds keys to the indexes that their heads name.
 -- ARGV[1] now
 -- then keys
--- Answers: how much was wrong.
+-- Returns: how many entries were wrong.
 
 local mended = 0
 
@@ -12,7 +12,7 @@ end
 local function mend(key, head)
   local counted = recounted(key, head)
   if counted ~= head then
-    -- What nobody knew of is to be looked at.
+    -- The key holds records that its head did not count: make it due, so that a worker looks at it.
     if count_of(counted) > count_of(head) and not due_of(head) then
       counted = sub(counted, 1, 21) .. ARGV[1] .. sub(counted, 30)
     end

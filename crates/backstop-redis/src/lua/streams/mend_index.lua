@@ -1,7 +1,7 @@
--- Removes from a part what does not belong there.
+-- Removes entries from an index that do not belong there.
 -- ARGV[1] which: N names, D due, H holding, T taken, P payloads, L places, A ages
 -- then members of it
--- Answers: how many did not belong.
+-- Returns: how many did not belong.
 
 local which, removed = ARGV[1], 0
 local zsets = { N = NAMES, D = DUE, H = HOLDING, T = TAKEN, L = PLACES, A = AGES }

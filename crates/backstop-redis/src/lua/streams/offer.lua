@@ -1,9 +1,9 @@
--- Takes records in.
+-- Stores records for their keys.
 -- ARGV[1] now
 -- ARGV[2] a lease that ends later than this was given before the clock was set back
--- ARGV[3] how many records a key keeps at most
+-- ARGV[3] how many records a key may hold
 -- then for each record: key, position, record without its arrival, payload
--- Answers: one letter a record (H held, D duplicate, F full).
+-- Returns: one letter per record (H held, D duplicate, F full).
 
 local at, max, HEAD = ARGV[1], tonumber(ARGV[3]), 3
 local now, far = micros(at), micros(ARGV[2])
@@ -21,7 +21,7 @@ local function earlier(time, other)
   return time
 end
 
--- What is known of a key while records of it come in.
+-- The state of a key while the script adds records to it.
 local function growth(key)
   if growing[key] then return growing[key] end
   local head = before[key] or EMPTY
@@ -51,7 +51,7 @@ for i = 1, count do
   if known[i] or fresh[fields[i]] then
     letters[i] = 'D'
   elseif not grown.is_whole or grown.count + grown.added >= max then
-    -- What cannot be read takes nothing in: nobody could tell what follows.
+    -- A key with a damaged head accepts no record: its counts and its watermark are unknown.
     letters[i] = 'F'
   else
     letters[i] = 'H'

@@ -1,31 +1,34 @@
--- Stands before every script of a stream: the keys of one of its shards, what they hold, and how a
--- key of it changes.
+-- Prefix of every script of a stream: the Redis keys of one shard, what they hold, and how a script
+-- changes a key of the stream.
 --
 -- KEYS[1]  heads     hash   key -> head
 -- KEYS[2]  names     zset   key
--- KEYS[3]  due       zset   due key, of those that are due at some time
+-- KEYS[3]  due       zset   due key, of keys that are due now or later
 -- KEYS[4]  records   hash   key NUL position -> record
--- KEYS[5]  payloads  hash   key NUL position -> the bytes a handler gets
+-- KEYS[5]  payloads  hash   key NUL position -> payload
 -- KEYS[6]  places    zset   key NUL position
 -- KEYS[7]  ages      zset   key NUL at position
--- KEYS[8]  holding   zset   oldest key, of those that keep records
--- KEYS[9]  taken     zset   number key, of those that somebody has because they were due
+-- KEYS[8]  holding   zset   oldest key, of keys that hold records
+-- KEYS[9]  taken     zset   number key, of keys that are leased because they were due
 -- KEYS[10] counts    hash   index -> number
 --
--- A key of a stream has no NUL in it. Times, positions and lease numbers are eight bytes, as in
+-- A key of a stream contains no NUL. Times, positions and lease numbers are eight bytes, as in
 -- records of jobs.
 --
--- A head, by byte: 1-8 number of the lease it is or was under last  9-12 the last turn of it  13-20
--- its end, NULs if it was released 21 D if it is under a lease because it was due, otherwise K
--- 22-29 due or NULs  30-37 at of the oldest record or NULs 38-45 arrived  46-49 how many records
--- 50 1 if there is a watermark, otherwise 0  51-58 watermark 59-60 length of worker  61- worker,
--- then standing A record: 1-8 step  9-16 at  17-24 arrival  25- 0, or 1 and the tenant
+-- A head, by byte:
+--   1-8 number of its current or last lease  9-12 the last turn of that lease
+--   13-20 end of the lease, NULs if it was released
+--   21 D if it is leased because it was due, otherwise K  22-29 due or NULs
+--   30-37 at of the oldest held record or NULs  38-45 arrived  46-49 how many records it holds
+--   50 1 if there is a watermark, otherwise 0  51-58 watermark  59-60 length of worker
+--   61- worker, then standing (the state of the key)
+-- A record, by byte: 1-8 step  9-16 at  17-24 arrival  25- 0, or 1 and the tenant
 
 local HEADS, NAMES, DUE, RECORDS, PAYLOADS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local PLACES, AGES, HOLDING, TAKEN, COUNTS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 
 local NEVER, NONE = string.rep('\0', 8), string.rep('\0', 4)
--- What most heads have from byte 21 to 37: they are in no index.
+-- Bytes 21 to 37 of most heads: such a key is in no index.
 local UNINDEXED = 'K' .. NEVER .. NEVER
 local EMPTY = NEVER .. NONE .. NEVER .. UNINDEXED .. NEVER .. NONE .. '0' .. NEVER .. '\0\0'
 
@@ -36,16 +39,16 @@ end
 
 local function worker_end(head) return 60 + byte(head, 59) * 256 + byte(head, 60) end
 
--- Whether these bytes are a head, as far as scripts look into one.
+-- Whether these bytes are a valid head, as far as scripts read it.
 local function is_whole(head) return #head >= 60 and #head >= worker_end(head) end
 
--- Whether these bytes are the head of a key that somebody has under this number.
+-- Whether this is the head of a key that is leased under this number.
 local function is_under(head, number)
   return sub(head, 1, 8) == number and sub(head, 13, 20) ~= NEVER and is_whole(head)
 end
 
--- Whether somebody has the key. A lease that ends later than far was given before the clock was set
--- back.
+-- Whether a worker has the key leased. A lease that ends later than far was given before the clock
+-- was set back.
 local function is_held(head, now, far)
   local till = sub(head, 13, 20)
   if till == NEVER then return false end
@@ -60,11 +63,11 @@ local function due_of(head) return or_nothing(sub(head, 22, 29)) end
 local function oldest_of(head) return or_nothing(sub(head, 30, 37)) end
 local function taken_under(head) return sub(head, 21, 21) == 'D' and sub(head, 1, 8) or nil end
 
--- Where the records of a key are in places and ages.
+-- The range of a key's records in places and ages.
 local function range_of(key) return '[' .. key .. '\0', '(' .. key .. '\1' end
 
--- Keys as they were found and as they are to be; false where there is none. What a script changes
--- twice is written once.
+-- Heads as the script read them and as it will write them; false if there is none. A head that a
+-- script changes twice is written once.
 local before, after, touched = {}, {}, {}
 
 local function open(keys)

@@ -1,6 +1,8 @@
--- A shard as an operator sees it, and whether its parts agree with each other: the price of a few
--- lengths. ARGV    nothing Answers: keys by their two parts; keys that keep records; records by
--- their four parts; at of the oldest record; counts.
+-- A shard as an operator sees it, and the sizes of its parts, which show whether they agree with
+-- each other. It costs a few length commands.
+-- ARGV    nothing
+-- Returns: keys by their two parts; keys that hold records; records by their four parts; at of the
+--   oldest held record; counts.
 
 local oldest = call('ZRANGE', HOLDING, 0, 0)[1]
 return {

@@ -1,7 +1,9 @@
--- One key, and what a take of it would bring along. ARGV[1] key ARGV[2] how many records at most
--- ARGV[3] after how many bytes of records no further one is brought along
--- Answers: nothing if there is no such key; or head, and if it has records: highest position,
--- positions, records, payloads.
+-- One key, with the records that a take of it would return.
+-- ARGV[1] key
+-- ARGV[2] how many records at most
+-- ARGV[3] after how many bytes of payload no further record is returned
+-- Returns: nothing if there is no such key; or head, and if it has records: highest position,
+--   positions, records, payloads.
 
 local head = call('HGET', HEADS, ARGV[1])
 if not head then return {} end

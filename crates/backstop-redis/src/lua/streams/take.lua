@@ -1,12 +1,19 @@
--- Hands keys out; those that are left of the take, if it was made before. ARGV[1] which: K these, S
--- these from under anybody's hands, D those of these that are due ARGV[2] number ARGV[3] until
--- ARGV[4] now ARGV[5] a lease that ends later than this was given before the clock was set back
--- ARGV[6] length of worker, worker ARGV[7] how many records of a key are handed out at most ARGV[8]
--- after how many bytes of records no further key is handed out then keys, each of them once
--- Answers: A if the take was made before, otherwise F; when the next key is due, only for D; for
--- each key its head as it was, empty if there was none, 0 if it has to wait for the next take, or
--- nothing if it is not to be had; of those with records: which, highest position, positions,
--- records, payloads.
+-- Leases keys. A repeated take returns those keys of the first call that are still leased under its
+-- number.
+-- ARGV[1] which: K these keys, S these keys even if other workers have them, D those of these keys
+--   that are due
+-- ARGV[2] number
+-- ARGV[3] until
+-- ARGV[4] now
+-- ARGV[5] a lease that ends later than this was given before the clock was set back
+-- ARGV[6] length of worker, worker
+-- ARGV[7] how many records of a key are returned at most
+-- ARGV[8] after how many bytes of records no further key is taken
+-- then keys, each of them once
+-- Returns: A if the take was made before, otherwise F; when the next key is due, only for D; for
+--   each key its head as it was, empty if there was none, 0 if it has to wait for the next take, or
+--   nothing if it cannot be taken; of those with records: index of the key, highest position,
+--   positions, records, payloads.
 
 local which, number, till, worker = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local now, far, window_max, bytes_max = micros(ARGV[4]), micros(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -36,7 +43,7 @@ local function is_to_be_had(head)
   return which == 'S' or not head or not is_held(head, now, far)
 end
 
--- What cannot be read is handed out only to who seizes it, and has nothing but its records.
+-- A key with a damaged head can only be seized (S), and has nothing but its records then.
 local function readable(key)
   local head = before[key]
   if not head or is_whole(head) then return head, true end

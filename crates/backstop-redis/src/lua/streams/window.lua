@@ -1,7 +1,7 @@
--- What a key keeps, as far as it is handed out.
+-- The held records of a key that a take returns.
 
--- The records of the lowest positions; of their payloads a few at a time, and no more once there is
--- enough to carry.
+-- The records of the lowest positions. Their payloads are read a few at a time, and no more once
+-- they have `bytes_max` bytes.
 local function window(key, max, bytes_max)
   local AT_ONCE = 4
   local first, last = range_of(key)

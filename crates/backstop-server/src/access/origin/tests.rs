@@ -1,20 +1,20 @@
 use super::*;
 
-const OPEN: Here<'_> = Here {
+const OPEN: ServerOrigin<'_> = ServerOrigin {
     is_open: true,
     origins: &[],
 };
-const GUARDED: Here<'_> = Here {
+const GUARDED: ServerOrigin<'_> = ServerOrigin {
     is_open: false,
     origins: &[],
 };
 
-fn told<'a>(host: &'a str, origin: Option<&'a str>) -> Told<'a> {
-    Told {
+fn told<'a>(host: &'a str, origin: Option<&'a str>) -> RequestOrigin<'a> {
+    RequestOrigin {
         host: Some(host),
         origin,
         is_write: true,
-        ..Told::default()
+        ..RequestOrigin::default()
     }
 }
 
@@ -22,10 +22,13 @@ fn told<'a>(host: &'a str, origin: Option<&'a str>) -> Told<'a> {
 fn programs_say_nothing_and_pass() {
     for here in [OPEN, GUARDED] {
         assert_eq!(
-            judge(&told("127.0.0.1:7007", None), &here),
-            Ok(Provenance::Unsaid)
+            check_origin(&told("127.0.0.1:7007", None), &here),
+            Ok(OriginVerdict::Unstated)
         );
-        assert_eq!(judge(&Told::default(), &here), Ok(Provenance::Unsaid));
+        assert_eq!(
+            check_origin(&RequestOrigin::default(), &here),
+            Ok(OriginVerdict::Unstated)
+        );
     }
 }
 
@@ -39,8 +42,8 @@ fn our_own_page_is_known_by_its_origin() {
         ("localhost:443", "https://localhost"),
     ] {
         assert_eq!(
-            judge(&told(host, Some(origin)), &OPEN),
-            Ok(Provenance::Ours),
+            check_origin(&told(host, Some(origin)), &OPEN),
+            Ok(OriginVerdict::Ours),
             "{host} {origin}"
         );
     }
@@ -48,7 +51,7 @@ fn our_own_page_is_known_by_its_origin() {
 
 #[test]
 fn over_tls_a_page_that_came_in_the_open_is_not_ours() {
-    let over_tls = |origin| Told {
+    let over_tls = |origin| RequestOrigin {
         is_encrypted: true,
         ..told("jobs.example.org", Some(origin))
     };
@@ -58,35 +61,35 @@ fn over_tls_a_page_that_came_in_the_open_is_not_ours() {
         "HTTP://jobs.example.org",
     ] {
         assert_eq!(
-            judge(&over_tls(origin), &GUARDED),
-            Err(Stranger::Page),
+            check_origin(&over_tls(origin), &GUARDED),
+            Err(ForeignOrigin::Page),
             "{origin}"
         );
-        let contradictory = Told {
+        let contradictory = RequestOrigin {
             site: Some("same-origin"),
             ..over_tls(origin)
         };
         assert_eq!(
-            judge(&contradictory, &GUARDED),
-            Err(Stranger::Page),
+            check_origin(&contradictory, &GUARDED),
+            Err(ForeignOrigin::Page),
             "{origin}"
         );
     }
     for origin in ["https://jobs.example.org", "https://jobs.example.org:443"] {
         assert_eq!(
-            judge(&over_tls(origin), &GUARDED),
-            Ok(Provenance::Ours),
+            check_origin(&over_tls(origin), &GUARDED),
+            Ok(OriginVerdict::Ours),
             "{origin}"
         );
     }
     let configured = ["http://jobs.example.org".to_owned()];
-    let here = Here {
+    let here = ServerOrigin {
         is_open: false,
         origins: &configured,
     };
     assert_eq!(
-        judge(&over_tls("http://jobs.example.org"), &here),
-        Ok(Provenance::Ours),
+        check_origin(&over_tls("http://jobs.example.org"), &here),
+        Ok(OriginVerdict::Ours),
         "somebody said so"
     );
 }
@@ -108,11 +111,15 @@ fn a_foreign_page_is_turned_away_whatever_it_asks_for() {
     ] {
         for is_write in [true, false] {
             for here in [OPEN, GUARDED] {
-                let told = Told {
+                let told = RequestOrigin {
                     is_write,
                     ..told("127.0.0.1:7007", Some(origin))
                 };
-                assert_eq!(judge(&told, &here), Err(Stranger::Page), "{origin}");
+                assert_eq!(
+                    check_origin(&told, &here),
+                    Err(ForeignOrigin::Page),
+                    "{origin}"
+                );
             }
         }
     }
@@ -121,18 +128,18 @@ fn a_foreign_page_is_turned_away_whatever_it_asks_for() {
 #[test]
 fn a_page_without_a_name_is_ours_only_if_the_browser_says_so() {
     for (site, expected) in [
-        (Some("same-origin"), Ok(Provenance::Ours)),
-        (Some("none"), Err(Stranger::Page)),
-        (Some("same-site"), Err(Stranger::Page)),
-        (Some("cross-site"), Err(Stranger::Page)),
-        (None, Err(Stranger::Page)),
+        (Some("same-origin"), Ok(OriginVerdict::Ours)),
+        (Some("none"), Err(ForeignOrigin::Page)),
+        (Some("same-site"), Err(ForeignOrigin::Page)),
+        (Some("cross-site"), Err(ForeignOrigin::Page)),
+        (None, Err(ForeignOrigin::Page)),
     ] {
         for here in [OPEN, GUARDED] {
-            let told = Told {
+            let told = RequestOrigin {
                 site,
                 ..told("127.0.0.1:7007", Some("null"))
             };
-            assert_eq!(judge(&told, &here), expected, "{site:?}");
+            assert_eq!(check_origin(&told, &here), expected, "{site:?}");
         }
     }
 }
@@ -152,13 +159,13 @@ fn a_name_that_only_leads_here_is_not_this_machine() {
     ] {
         let same = format!("http://{host}");
         assert_eq!(
-            judge(&told(host, Some(&same)), &OPEN),
-            Err(Stranger::Host),
+            check_origin(&told(host, Some(&same)), &OPEN),
+            Err(ForeignOrigin::Host),
             "{host}"
         );
         assert_eq!(
-            judge(&told(host, None), &OPEN),
-            Err(Stranger::Host),
+            check_origin(&told(host, None), &OPEN),
+            Err(ForeignOrigin::Host),
             "{host}"
         );
     }
@@ -170,89 +177,101 @@ fn a_name_that_only_leads_here_is_not_this_machine() {
         "[::ffff:127.0.0.1]:1",
     ] {
         assert_eq!(
-            judge(&told(host, None), &OPEN),
-            Ok(Provenance::Unsaid),
+            check_origin(&told(host, None), &OPEN),
+            Ok(OriginVerdict::Unstated),
             "{host}"
         );
     }
     assert_eq!(
-        judge(&told("evil.example", None), &GUARDED),
-        Ok(Provenance::Unsaid),
+        check_origin(&told("evil.example", None), &GUARDED),
+        Ok(OriginVerdict::Unstated),
         "a token decides there"
     );
 }
 
 #[test]
 fn a_proxy_in_front_of_an_open_server_is_a_mistake() {
-    let passed_on = Told {
+    let passed_on = RequestOrigin {
         is_forwarded: true,
         ..told("127.0.0.1:7007", None)
     };
-    assert_eq!(judge(&passed_on, &OPEN), Err(Stranger::Forwarded));
-    assert_eq!(judge(&passed_on, &GUARDED), Ok(Provenance::Unsaid));
+    assert_eq!(
+        check_origin(&passed_on, &OPEN),
+        Err(ForeignOrigin::Forwarded)
+    );
+    assert_eq!(
+        check_origin(&passed_on, &GUARDED),
+        Ok(OriginVerdict::Unstated)
+    );
 }
 
 #[test]
 fn what_a_browser_says_of_the_site_counts() {
-    let from = |site, is_write| Told {
+    let from = |site, is_write| RequestOrigin {
         site: Some(site),
         is_write,
         ..told("localhost:7007", None)
     };
     for site in ["same-origin", "none"] {
-        assert_eq!(judge(&from(site, true), &OPEN), Ok(Provenance::Ours));
+        assert_eq!(
+            check_origin(&from(site, true), &OPEN),
+            Ok(OriginVerdict::Ours)
+        );
     }
     for site in ["cross-site", "same-site", "anything"] {
         assert_eq!(
-            judge(&from(site, true), &OPEN),
-            Err(Stranger::Page),
+            check_origin(&from(site, true), &OPEN),
+            Err(ForeignOrigin::Page),
             "{site}"
         );
         assert_eq!(
-            judge(&from(site, false), &OPEN),
-            Err(Stranger::Page),
+            check_origin(&from(site, false), &OPEN),
+            Err(ForeignOrigin::Page),
             "{site}: embedded"
         );
-        let visit = Told {
+        let visit = RequestOrigin {
             mode: Some("navigate"),
             destination: Some("document"),
             ..from(site, false)
         };
         assert_eq!(
-            judge(&visit, &OPEN),
-            Ok(Provenance::Ours),
+            check_origin(&visit, &OPEN),
+            Ok(OriginVerdict::Ours),
             "{site}: a link is followed"
         );
-        let posted = Told {
+        let posted = RequestOrigin {
             is_write: true,
             ..visit
         };
         assert_eq!(
-            judge(&posted, &OPEN),
-            Err(Stranger::Page),
+            check_origin(&posted, &OPEN),
+            Err(ForeignOrigin::Page),
             "{site}: a form is sent"
         );
-        let framed = Told {
+        let framed = RequestOrigin {
             destination: Some("iframe"),
             ..visit
         };
         assert_eq!(
-            judge(&framed, &OPEN),
-            Err(Stranger::Page),
+            check_origin(&framed, &OPEN),
+            Err(ForeignOrigin::Page),
             "{site}: in a frame"
         );
     }
-    let contradictory = Told {
+    let contradictory = RequestOrigin {
         origin: Some("http://localhost:7007"),
         ..from("cross-site", true)
     };
-    assert_eq!(judge(&contradictory, &OPEN), Err(Stranger::Page));
+    assert_eq!(
+        check_origin(&contradictory, &OPEN),
+        Err(ForeignOrigin::Page)
+    );
 }
 
 #[test]
 fn behind_a_proxy_that_changes_the_host_the_configured_origins_are_ours() {
     let origins = ["https://jobs.example.org".to_owned()];
-    let here = Here {
+    let here = ServerOrigin {
         is_open: false,
         origins: &origins,
     };
@@ -263,8 +282,8 @@ fn behind_a_proxy_that_changes_the_host_the_configured_origins_are_ours() {
         "https://JOBS.example.org",
     ] {
         assert_eq!(
-            judge(&from(origin), &here),
-            Ok(Provenance::Ours),
+            check_origin(&from(origin), &here),
+            Ok(OriginVerdict::Ours),
             "{origin}"
         );
     }
@@ -273,6 +292,10 @@ fn behind_a_proxy_that_changes_the_host_the_configured_origins_are_ours() {
         "https://x.jobs.example.org",
         "https://jobs.example.org:8443",
     ] {
-        assert_eq!(judge(&from(origin), &here), Err(Stranger::Page), "{origin}");
+        assert_eq!(
+            check_origin(&from(origin), &here),
+            Err(ForeignOrigin::Page),
+            "{origin}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-use super::super::remembered::{Remembered, Unknown};
+use super::super::token_cache::{TokenCache, UnknownTokenRule};
 use super::*;
 use backstop::testing;
 
@@ -14,14 +14,14 @@ fn new(name: &str, scopes: &[Scope], expires_in: Option<Span>) -> NewToken {
 #[tokio::test]
 async fn a_token_is_found_by_its_text_and_by_nothing_else() {
     let backstop = testing::start().backstop;
-    let minted = Tokens::of(&backstop)
+    let minted = TokenRegistry::of(&backstop)
         .create("ada", new("web", &[Scope::Push], None))
         .await
         .unwrap();
     assert!(minted.token.starts_with(PREFIX) && minted.token.len() == PREFIX.len() + 76);
-    let remembered = Remembered::default();
+    let remembered = TokenCache::default();
     let found = remembered
-        .find(&backstop, &minted.token, Unknown::Ask)
+        .find(&backstop, &minted.token, UnknownTokenRule::LookUp)
         .await
         .unwrap()
         .unwrap();
@@ -39,7 +39,7 @@ async fn a_token_is_found_by_its_text_and_by_nothing_else() {
     ] {
         assert!(
             remembered
-                .find(&backstop, text, Unknown::Ask)
+                .find(&backstop, text, UnknownTokenRule::LookUp)
                 .await
                 .unwrap()
                 .is_none(),
@@ -51,8 +51,8 @@ async fn a_token_is_found_by_its_text_and_by_nothing_else() {
 #[tokio::test]
 async fn a_token_made_a_moment_ago_is_known_but_not_to_who_sent_too_many_wrong_ones() {
     let backstop = testing::start().backstop;
-    let remembered = Remembered::default();
-    let old = Tokens::of(&backstop)
+    let remembered = TokenCache::default();
+    let old = TokenRegistry::of(&backstop)
         .create("ada", new("old", &[Scope::Read], None))
         .await
         .unwrap();
@@ -63,20 +63,20 @@ async fn a_token_made_a_moment_ago_is_known_but_not_to_who_sent_too_many_wrong_o
             .unwrap()
             .is_some()
     };
-    assert!(known(&old.token, Unknown::Refuse).await);
-    let new = Tokens::of(&backstop)
+    assert!(known(&old.token, UnknownTokenRule::Refuse).await);
+    let new = TokenRegistry::of(&backstop)
         .create("ada", new("new", &[Scope::Read], None))
         .await
         .unwrap();
-    assert!(!known(&new.token, Unknown::Refuse).await);
-    assert!(known(&new.token, Unknown::Ask).await);
+    assert!(!known(&new.token, UnknownTokenRule::Refuse).await);
+    assert!(known(&new.token, UnknownTokenRule::LookUp).await);
     let mixed = format!(
         "{}{}",
         &new.token[..PREFIX.len() + 12],
         &old.token[PREFIX.len() + 12..]
     );
     assert!(
-        !known(&mixed, Unknown::Ask).await,
+        !known(&mixed, UnknownTokenRule::LookUp).await,
         "the id of one and the secret of another"
     );
 }
@@ -85,12 +85,12 @@ async fn a_token_made_a_moment_ago_is_known_but_not_to_who_sent_too_many_wrong_o
 async fn tokens_of_before_there_were_queues_are_good_everywhere() {
     let kept =
         br#"{"name":"old","scopes":["push"],"sha256":"00","created_at":"2026-01-01T00:00:00Z"}"#;
-    let fingerprint = Fingerprint::of("x").to_hex();
+    let fingerprint = SecretHash::of("x").to_hex();
     let kept = String::from_utf8_lossy(kept).replace("\"00\"", &format!("\"{fingerprint}\""));
-    let token = read("token/a", kept.as_bytes()).expect("a token");
+    let token = parse_token("token/a", kept.as_bytes()).expect("a token");
     assert_eq!(
-        (token.queues.len(), token.caller().reach()),
-        (0, &Reach::Everywhere)
+        (token.queues.len(), token.caller().queue_scope()),
+        (0, &QueueScope::AllQueues)
     );
     let backstop = testing::start().backstop;
     let queues = vec!["emails".parse().unwrap()];
@@ -98,11 +98,14 @@ async fn tokens_of_before_there_were_queues_are_good_everywhere() {
         queues: queues.clone(),
         ..new("some", &[Scope::Push], None)
     };
-    Tokens::of(&backstop).create("ada", some).await.unwrap();
-    let listed = Tokens::of(&backstop).list().await.unwrap();
+    TokenRegistry::of(&backstop)
+        .create("ada", some)
+        .await
+        .unwrap();
+    let listed = TokenRegistry::of(&backstop).list().await.unwrap();
     assert_eq!(
-        (&listed[0].queues, listed[0].caller().reach()),
-        (&queues, &Reach::of(&queues))
+        (&listed[0].queues, listed[0].caller().queue_scope()),
+        (&queues, &QueueScope::of(&queues))
     );
     let many = (0..=QUEUES_MAX)
         .map(|n| format!("q{n}").parse().unwrap())
@@ -111,7 +114,7 @@ async fn tokens_of_before_there_were_queues_are_good_everywhere() {
         queues: many,
         ..new("many", &[Scope::Push], None)
     };
-    let refused = Tokens::of(&backstop)
+    let refused = TokenRegistry::of(&backstop)
         .create("ada", many)
         .await
         .unwrap_err()
@@ -122,11 +125,11 @@ async fn tokens_of_before_there_were_queues_are_good_everywhere() {
 #[tokio::test]
 async fn a_token_that_nobody_named_is_called_by_its_id() {
     let backstop = testing::start().backstop;
-    let minted = Tokens::of(&backstop)
+    let minted = TokenRegistry::of(&backstop)
         .create("ada", new("", &[Scope::Read], None))
         .await
         .unwrap();
-    let tokens = Tokens::of(&backstop).list().await.unwrap();
+    let tokens = TokenRegistry::of(&backstop).list().await.unwrap();
     assert_eq!(tokens[0].caller().name(), format!("token {}", minted.id));
 }
 
@@ -134,7 +137,7 @@ async fn a_token_that_nobody_named_is_called_by_its_id() {
 async fn what_makes_no_sense_is_not_made() {
     let backstop = testing::start().backstop;
     let refused = async |new: NewToken| {
-        Tokens::of(&backstop)
+        TokenRegistry::of(&backstop)
             .create("ada", new)
             .await
             .unwrap_err()
@@ -160,13 +163,19 @@ async fn what_makes_no_sense_is_not_made() {
             .await
             .contains("1s")
     );
-    assert!(Tokens::of(&backstop).list().await.unwrap().is_empty());
+    assert!(
+        TokenRegistry::of(&backstop)
+            .list()
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn there_are_only_as_many_as_can_be_compared() {
     let backstop = testing::start().backstop;
-    let tokens = Tokens::of(&backstop);
+    let tokens = TokenRegistry::of(&backstop);
     for _ in 0..TOKENS_MAX {
         tokens.make(new("", &[Scope::Read], None)).await.unwrap();
     }
@@ -174,13 +183,13 @@ async fn there_are_only_as_many_as_can_be_compared() {
         .create("ada", new("", &[Scope::Read], None))
         .await
         .unwrap_err();
-    assert!(matches!(refused, BadToken::TooMany), "{refused}");
+    assert!(matches!(refused, CreateTokenError::TooMany), "{refused}");
 }
 
 #[tokio::test]
 async fn making_and_ending_one_are_each_one_entry_in_the_audit_and_no_secret_is_in_it() {
     let backstop = testing::start().backstop;
-    let tokens = Tokens::of(&backstop);
+    let tokens = TokenRegistry::of(&backstop);
     let minted = tokens
         .create("ada@home", new("web", &[Scope::Push], None))
         .await
@@ -196,7 +205,11 @@ async fn making_and_ending_one_are_each_one_entry_in_the_audit_and_no_secret_is_
         .rev()
         .map(|entry| (entry.who.as_str(), entry.what.as_str(), entry.count))
         .collect();
-    assert_eq!(told.len(), 2, "the token that was gone is no entry: {told:?}");
+    assert_eq!(
+        told.len(),
+        2,
+        "the token that was gone is no entry: {told:?}"
+    );
     assert!(
         told.contains(&("ada@home", "token create", Some(1))),
         "{told:?}"
@@ -222,7 +235,7 @@ async fn a_cell_that_cannot_be_read_lets_nobody_in() {
             r#"{"name":"","scopes":["admin"],"sha256":"00","created_at":"2026-01-01T00:00:00Z"}"#,
         ),
     ] {
-        let swap = Swap {
+        let swap = CellSwap {
             name: name.to_owned(),
             seen: None,
             version: 1,
@@ -230,13 +243,19 @@ async fn a_cell_that_cannot_be_read_lets_nobody_in() {
         };
         backstop.store().swap(vec![swap]).await.unwrap();
     }
-    assert!(Tokens::of(&backstop).list().await.unwrap().is_empty());
     assert!(
-        Remembered::default()
+        TokenRegistry::of(&backstop)
+            .list()
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        TokenCache::default()
             .find(
                 &backstop,
                 &format!("{PREFIX}{}", "0".repeat(76)),
-                Unknown::Ask
+                UnknownTokenRule::LookUp
             )
             .await
             .unwrap()

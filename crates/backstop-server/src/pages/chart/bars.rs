@@ -1,9 +1,9 @@
 //! Shares of wholes, one bar below the other, all on one scale.
 
-use super::scale::{Unit, sound};
-use super::svg::{Anchor, Place, Svg, figure, table};
-use super::{Markup, Tone};
-use crate::markup::escaped;
+use super::scale::{ChartUnit, sound};
+use super::svg::{SvgRect, SvgWriter, TextAnchor, figure, table};
+use super::{ChartMarkup, ChartTone};
+use crate::markup::escape_markup;
 
 const WIDTH: f64 = 600.0;
 const LEFT: f64 = 150.0;
@@ -14,7 +14,7 @@ const SEEN_MIN: f64 = 2.0;
 
 /// Bars below each other.
 #[derive(Clone, Debug)]
-pub struct Bars<'a> {
+pub struct BarChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
     /// What it shows.
@@ -22,32 +22,32 @@ pub struct Bars<'a> {
     /// What the names of the bars are.
     pub of: &'a str,
     /// What their lengths mean.
-    pub unit: Unit,
+    pub unit: ChartUnit,
     /// The bars, from above.
-    pub bars: Vec<Bar>,
+    pub bars: Vec<ChartBar>,
 }
 
 /// A bar.
 #[derive(Clone, Debug)]
-pub struct Bar {
+pub struct ChartBar {
     /// What it is.
     pub name: String,
     /// Its parts, from the left; the same names in all bars.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ChartSegment>,
 }
 
 /// A part of a bar.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct ChartSegment {
     /// What it is.
     pub name: &'static str,
     /// Its colour.
-    pub tone: Tone,
+    pub tone: ChartTone,
     /// How many.
     pub count: u64,
 }
 
-impl Bar {
+impl ChartBar {
     fn total(&self) -> u64 {
         self.shares
             .iter()
@@ -55,17 +55,17 @@ impl Bar {
     }
 }
 
-impl Bars<'_> {
+impl BarChart<'_> {
     /// The bars with their legend and their table.
-    pub fn figure(&self) -> Markup {
+    pub fn figure(&self) -> ChartMarkup {
         let names = self.shares().map(|share| share.name.to_owned());
         let titles: Vec<String> = [self.of.to_owned()].into_iter().chain(names).collect();
-        let row = |bar: &Bar| {
+        let row = |bar: &ChartBar| {
             let counts = bar.shares.iter().map(|share| self.unit.exact(share.count));
             [bar.name.clone()].into_iter().chain(counts).collect()
         };
         let rows: Vec<Vec<String>> = self.bars.iter().map(row).collect();
-        Markup(figure(
+        ChartMarkup(figure(
             self.id,
             self.title,
             &self.legend(),
@@ -82,29 +82,29 @@ impl Bars<'_> {
         let most = self
             .bars
             .iter()
-            .map(Bar::total)
+            .map(ChartBar::total)
             .max()
             .unwrap_or_default()
             .max(1) as f64;
         let height = 10.0 + ROW * self.bars.len().max(1) as f64;
-        let mut svg = Svg::new(
+        let mut svg = SvgWriter::new(
             self.id,
             "bar-chart",
             (WIDTH, height),
             self.title,
-            &self.told(),
+            &self.describe(),
         );
         for (at, bar) in self.bars.iter().enumerate() {
             let y = 6.0 + ROW * at as f64;
             svg.text(
                 "chart-label",
                 (LEFT - 10.0, y + 15.0),
-                Anchor::End,
+                TextAnchor::End,
                 &bar.name,
             );
             svg.rect(
                 "chart-track",
-                Place {
+                SvgRect {
                     x: LEFT,
                     y,
                     width: RIGHT - LEFT,
@@ -121,7 +121,7 @@ impl Bars<'_> {
                     self.unit.exact(share.count),
                     share.name
                 );
-                let place = Place {
+                let place = SvgRect {
                     x,
                     y,
                     width: width.min(RIGHT + 20.0 - x),
@@ -130,28 +130,28 @@ impl Bars<'_> {
                 svg.rect(&format!("chart-bar {}", share.tone.class()), place, &words);
                 x += width;
             }
-            let total = self.unit.said(bar.total() as f64);
+            let total = self.unit.format(bar.total() as f64);
             svg.text(
                 "chart-label",
                 (x.max(LEFT) + 8.0, y + 15.0),
-                Anchor::Start,
+                TextAnchor::Start,
                 &total,
             );
         }
         svg.end()
     }
 
-    fn shares(&self) -> impl Iterator<Item = &Share> {
+    fn shares(&self) -> impl Iterator<Item = &ChartSegment> {
         self.bars.first().into_iter().flat_map(|bar| &bar.shares)
     }
 
     fn legend(&self) -> String {
-        let key = |share: &Share| {
+        let key = |share: &ChartSegment| {
             format!(
                 "<span class=\"chart-key\"><svg class=\"chart-swatch\" viewBox=\"0 0 18 8\" aria-hidden=\"true\">\
                  <rect class=\"chart-bar {}\" x=\"2\" width=\"14\" height=\"8\"/></svg>{}</span>",
                 share.tone.class(),
-                escaped(share.name)
+                escape_markup(share.name)
             )
         };
         format!(
@@ -160,8 +160,8 @@ impl Bars<'_> {
         )
     }
 
-    fn told(&self) -> String {
-        let bar = |bar: &Bar| {
+    fn describe(&self) -> String {
+        let bar = |bar: &ChartBar| {
             let shares = bar
                 .shares
                 .iter()

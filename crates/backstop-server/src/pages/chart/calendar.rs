@@ -1,10 +1,10 @@
 //! What became of the instants of days: a column a day, filled from below by what became of how
 //! many.
 
-use super::bars::Share;
-use super::svg::{Anchor, Place, Svg, figure, table};
-use super::{Markup, Tone};
-use crate::markup::escaped;
+use super::bars::ChartSegment;
+use super::svg::{SvgRect, SvgWriter, TextAnchor, figure, table};
+use super::{ChartMarkup, ChartTone};
+use crate::markup::escape_markup;
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 960.0;
@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 16;
 
 /// A strip of days.
 #[derive(Clone, Debug)]
-pub struct Calendar<'a> {
+pub struct CalendarChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
     /// What it shows.
@@ -37,7 +37,7 @@ pub struct CalendarDay {
     /// Where its runs are listed.
     pub address: String,
     /// What became of its instants; the same names in all days.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ChartSegment>,
     /// Whether it is the one that is looked at.
     pub is_chosen: bool,
 }
@@ -49,7 +49,7 @@ impl CalendarDay {
             .fold(0, |sum, share| sum.saturating_add(share.count))
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let there = self.shares.iter().filter(|share| share.count > 0);
         let fates: Vec<String> = there
             .map(|share| format!("{} {}", count(share.count), share.name))
@@ -61,9 +61,9 @@ impl CalendarDay {
     }
 }
 
-impl Calendar<'_> {
+impl CalendarChart<'_> {
     /// The strip with its legend and its table.
-    pub fn figure(&self) -> Markup {
+    pub fn figure(&self) -> ChartMarkup {
         let names = self.days.first().into_iter().flat_map(|day| &day.shares);
         let titles: Vec<String> = ["Day".to_owned()]
             .into_iter()
@@ -76,7 +76,7 @@ impl Calendar<'_> {
                 .collect()
         };
         let rows: Vec<Vec<String>> = self.days.iter().rev().map(row).collect();
-        Markup(figure(
+        ChartMarkup(figure(
             self.id,
             self.title,
             &self.legend(),
@@ -87,14 +87,20 @@ impl Calendar<'_> {
 
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]
     fn drawing(&self) -> String {
-        let told = format!("{}, a column each", counted(self.days.len() as u64, "day"));
-        let mut svg = Svg::with_links(self.id, "calendar", (WIDTH, HEIGHT), self.title, &told);
+        let description = format!("{}, a column each", counted(self.days.len() as u64, "day"));
+        let mut svg = SvgWriter::with_links(
+            self.id,
+            "calendar",
+            (WIDTH, HEIGHT),
+            self.title,
+            &description,
+        );
         let step = (RIGHT - LEFT) / self.days.len().max(1) as f64;
         let named = self.days.len().div_ceil(NAMES_MAX).max(1);
         for (at, day) in self.days.iter().enumerate() {
             let x = LEFT + step * at as f64;
             let width = (step - 3.0).max(1.0);
-            svg.link(&day.address, &day.told());
+            svg.link(&day.address, &day.describe());
             let class = if day.is_chosen {
                 "calendar-day chosen"
             } else {
@@ -102,13 +108,13 @@ impl Calendar<'_> {
             };
             svg.rect(
                 class,
-                Place {
+                SvgRect {
                     x,
                     y: TOP,
                     width,
                     height: BOTTOM - TOP,
                 },
-                &day.told(),
+                &day.describe(),
             );
             fill(&mut svg, day, x, width);
             svg.end_link();
@@ -117,7 +123,7 @@ impl Calendar<'_> {
                 svg.text(
                     "chart-label",
                     (x + width / 2.0, BOTTOM + 16.0),
-                    Anchor::Middle,
+                    TextAnchor::Middle,
                     name,
                 );
             }
@@ -137,12 +143,12 @@ impl Calendar<'_> {
             .first()
             .into_iter()
             .flat_map(|day| day.shares.iter().enumerate());
-        let key = |(_, share): (usize, &Share)| {
+        let key = |(_, share): (usize, &ChartSegment)| {
             format!(
                 "<span class=\"chart-key\"><svg class=\"chart-swatch\" viewBox=\"0 0 18 8\" aria-hidden=\"true\">\
                  <rect class=\"chart-bar {}\" x=\"2\" width=\"14\" height=\"8\"/></svg>{}</span>",
                 share.tone.class(),
-                escaped(share.name)
+                escape_markup(share.name)
             )
         };
         let keys: String = shares.filter(|(at, _)| is_there(*at)).map(key).collect();
@@ -155,13 +161,13 @@ impl Calendar<'_> {
     clippy::cast_precision_loss,
     reason = "a day has at most 1,440 instants"
 )]
-fn fill(svg: &mut Svg, day: &CalendarDay, x: f64, width: f64) {
+fn fill(svg: &mut SvgWriter, day: &CalendarDay, x: f64, width: f64) {
     let total = day.total();
     if total == 0 {
         return;
     }
     let room = BOTTOM - TOP - 2.0;
-    let there: Vec<&Share> = day.shares.iter().filter(|share| share.count > 0).collect();
+    let there: Vec<&ChartSegment> = day.shares.iter().filter(|share| share.count > 0).collect();
     let spare = room - SEEN_MIN * there.len() as f64;
     let mut y = BOTTOM - 1.0;
     for share in there {
@@ -170,20 +176,20 @@ fn fill(svg: &mut Svg, day: &CalendarDay, x: f64, width: f64) {
         let class = format!("chart-bar {}", share.tone.class());
         svg.rect(
             &class,
-            Place {
+            SvgRect {
                 x: x + 1.0,
                 y,
                 width: width - 2.0,
                 height,
             },
-            &day.told(),
+            &day.describe(),
         );
     }
 }
 
-impl Share {
+impl ChartSegment {
     /// So many of something that became of instants.
-    pub const fn new(name: &'static str, tone: Tone, count: u64) -> Self {
+    pub const fn new(name: &'static str, tone: ChartTone, count: u64) -> Self {
         Self { name, tone, count }
     }
 }

@@ -1,10 +1,10 @@
 //! Values over time: lines with gaps where nobody looked.
 
-use super::scale::{Unit, marks, moments, sound, stamp};
-use super::svg::{Anchor, Place, Svg, figure, table};
-use super::{Markup, Tone};
-use crate::history::Series;
-use crate::markup::escaped;
+use super::scale::{ChartUnit, marks, moments, sound, stamp};
+use super::svg::{SvgRect, SvgWriter, TextAnchor, figure, table};
+use super::{ChartMarkup, ChartTone};
+use crate::history::TimeSeries;
+use crate::markup::escape_markup;
 use backstop_core::Time;
 use std::fmt::Write as _;
 
@@ -28,30 +28,30 @@ pub struct LineChart<'a> {
     /// What it shows.
     pub title: &'a str,
     /// What its values mean.
-    pub unit: Unit,
+    pub unit: ChartUnit,
     /// The lines, all with the same steps. The first has its area filled.
-    pub lines: Vec<Line<'a>>,
+    pub lines: Vec<ChartLine<'a>>,
 }
 
 /// A line of a chart.
 #[derive(Clone, Debug)]
-pub struct Line<'a> {
+pub struct ChartLine<'a> {
     /// What it shows.
     pub name: &'a str,
     /// Its colour.
-    pub tone: Tone,
+    pub tone: ChartTone,
     /// Its points.
-    pub series: &'a Series,
+    pub series: &'a TimeSeries,
 }
 
 /// Where values and times are drawn.
-struct Field {
+struct PlotArea {
     from: Time,
     until: Time,
     top: f64,
 }
 
-impl Field {
+impl PlotArea {
     fn x(&self, at: Time) -> f64 {
         let whole = self.until.since(self.from).as_secs_f64();
         if whole <= 0.0 {
@@ -68,9 +68,9 @@ impl Field {
 
 impl LineChart<'_> {
     /// The chart with its legend and its table.
-    pub fn figure(&self) -> Markup {
+    pub fn figure(&self) -> ChartMarkup {
         let (titles, rows) = self.values();
-        Markup(figure(
+        ChartMarkup(figure(
             self.id,
             self.title,
             &self.legend(),
@@ -93,21 +93,21 @@ impl LineChart<'_> {
         let most = self
             .lines
             .iter()
-            .filter_map(|line| line.series.most())
+            .filter_map(|line| line.series.maximum())
             .map(sound)
             .fold(0.0, f64::max);
         let marks = marks(most, self.unit);
-        let field = Field {
+        let field = PlotArea {
             from,
             until,
             top: marks.last().copied().unwrap_or(1.0),
         };
-        let mut svg = Svg::new(
+        let mut svg = SvgWriter::new(
             self.id,
             "line-chart",
             (WIDTH, HEIGHT),
             self.title,
-            &self.told(),
+            &self.describe(),
         );
         self.axes(&mut svg, &field, &marks);
         if self.lines.iter().all(|line| line.series.is_empty()) {
@@ -115,7 +115,7 @@ impl LineChart<'_> {
             svg.text(
                 "chart-none",
                 middle,
-                Anchor::Middle,
+                TextAnchor::Middle,
                 "nothing recorded in this time",
             );
             return svg.end();
@@ -134,15 +134,15 @@ impl LineChart<'_> {
         svg.end()
     }
 
-    fn axes(&self, svg: &mut Svg, field: &Field, marks: &[f64]) {
+    fn axes(&self, svg: &mut SvgWriter, field: &PlotArea, marks: &[f64]) {
         for mark in marks {
             let y = field.y(*mark);
             svg.path("chart-grid", &format!("M{LEFT} {y:.1}H{RIGHT}"));
             svg.text(
                 "chart-label",
                 (LEFT - 6.0, y + 4.0),
-                Anchor::End,
-                &self.unit.said(*mark),
+                TextAnchor::End,
+                &self.unit.format(*mark),
             );
         }
         for (time, words) in moments(field.from, field.until, MOMENTS_MAX) {
@@ -151,7 +151,7 @@ impl LineChart<'_> {
                 svg.text(
                     "chart-label",
                     (field.x(time), BOTTOM + 16.0),
-                    Anchor::Middle,
+                    TextAnchor::Middle,
                     &words,
                 );
             }
@@ -159,15 +159,15 @@ impl LineChart<'_> {
         svg.text(
             "chart-label",
             (LEFT - 6.0, BOTTOM + 16.0),
-            Anchor::End,
+            TextAnchor::End,
             "UTC",
         );
     }
 
     /// Words where the pointer rests.
-    fn hits(&self, svg: &mut Svg, field: &Field) {
+    fn hits(&self, svg: &mut SvgWriter, field: &PlotArea) {
         for column in self.columns() {
-            let place = Place {
+            let place = SvgRect {
                 x: field.x(column.from),
                 y: TOP,
                 width: field.x(column.until) - field.x(column.from),
@@ -177,7 +177,7 @@ impl LineChart<'_> {
                 format!(
                     "{} {}",
                     line.name,
-                    value.map_or("unknown".to_owned(), |value| self.unit.said(value))
+                    value.map_or("unknown".to_owned(), |value| self.unit.format(value))
                 )
             });
             let words = format!(
@@ -195,29 +195,29 @@ impl LineChart<'_> {
             let last = line
                 .series
                 .last()
-                .map_or("–".to_owned(), |value| self.unit.said(value));
-            let (class, name) = (line.tone.class(), escaped(line.name));
+                .map_or("–".to_owned(), |value| self.unit.format(value));
+            let (class, name) = (line.tone.class(), escape_markup(line.name));
             write!(
                 html,
                 "<span class=\"chart-key\"><svg class=\"chart-swatch\" viewBox=\"0 0 18 8\" aria-hidden=\"true\">\
                  <path class=\"chart-line dash-{at} {class}\" d=\"M1 4H17\"/></svg>{name} <b>{}</b></span>",
-                escaped(&last)
+                escape_markup(&last)
             )
             .expect("a string takes everything");
         }
         html + "</span>"
     }
 
-    fn told(&self) -> String {
-        let line = |line: &Line<'_>| {
-            let said = |value: Option<f64>| {
-                value.map_or("unknown".to_owned(), |value| self.unit.said(value))
+    fn describe(&self) -> String {
+        let line = |line: &ChartLine<'_>| {
+            let format_value = |value: Option<f64>| {
+                value.map_or("unknown".to_owned(), |value| self.unit.format(value))
             };
             format!(
                 "{}: now {}, at most {}",
                 line.name,
-                said(line.series.last()),
-                said(line.series.most())
+                format_value(line.series.last()),
+                format_value(line.series.maximum())
             )
         };
         self.lines.iter().map(line).collect::<Vec<_>>().join("; ")
@@ -225,12 +225,13 @@ impl LineChart<'_> {
 
     fn values(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let names = self.lines.iter().map(|line| line.name.to_owned());
-        let row = |column: &Column| {
-            let said =
-                |value: &Option<f64>| value.map_or("–".to_owned(), |value| self.unit.said(value));
+        let row = |column: &ChartColumn| {
+            let format_value = |value: &Option<f64>| {
+                value.map_or("–".to_owned(), |value| self.unit.format(value))
+            };
             [stamp(column.until)]
                 .into_iter()
-                .chain(column.values.iter().map(said))
+                .chain(column.values.iter().map(format_value))
                 .collect()
         };
         let titles = ["Until (UTC)".to_owned()]
@@ -241,7 +242,7 @@ impl LineChart<'_> {
     }
 
     /// Steps together, so that there are not too many: of each line the most.
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ChartColumn> {
         let length = self
             .lines
             .iter()
@@ -249,9 +250,9 @@ impl LineChart<'_> {
             .max()
             .unwrap_or_default();
         let together = length.div_ceil(COLUMNS_MAX).max(1);
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns: Vec<ChartColumn> = Vec::new();
         for start in (0..length).step_by(together) {
-            let part = |line: &Line<'_>| {
+            let part = |line: &ChartLine<'_>| {
                 let points = &line.series.points;
                 let end = (start + together).min(points.len());
                 points.get(start..end).unwrap_or_default().to_vec()
@@ -263,12 +264,12 @@ impl LineChart<'_> {
             };
             let from = columns.last().map_or(first, |column| column.until);
             let most = |points: &Vec<_>| {
-                Series {
+                TimeSeries {
                     points: points.clone(),
                 }
-                .most()
+                .maximum()
             };
-            columns.push(Column {
+            columns.push(ChartColumn {
                 from,
                 until,
                 values: parts.iter().map(most).collect(),
@@ -279,16 +280,16 @@ impl LineChart<'_> {
 }
 
 /// Steps together.
-struct Column {
+struct ChartColumn {
     from: Time,
     until: Time,
     values: Vec<Option<f64>>,
 }
 
 /// The line, and the area below it. A gap ends a part; a point alone is a dot.
-fn paths(series: &Series, field: &Field) -> (String, String) {
+fn paths(series: &TimeSeries, field: &PlotArea) -> (String, String) {
     let (mut stroke, mut area) = (String::new(), String::new());
-    let known = |point: &crate::history::Point| point.value.is_some();
+    let known = |point: &crate::history::SeriesPoint| point.value.is_some();
     for part in series
         .points
         .split(|point| !known(point))

@@ -8,9 +8,9 @@
 //! |---|---|
 //! | [`LineChart`]: values over time, with gaps | `line` |
 //! | [`spark`]: a line in a word's place | `spark` |
-//! | [`Bars`]: shares of wholes, side by side | `bars` |
-//! | [`Calendar`]: what became of the instants of days | `calendar` |
-//! | [`TimeLine`]: records in their order, with the gaps between | `timeline` |
+//! | [`BarChart`]: shares of wholes, side by side | `bars` |
+//! | [`CalendarChart`]: what became of the instants of days | `calendar` |
+//! | [`PositionChart`]: records in their order, with the gaps between | `timeline` |
 //! | numbers on axes | `scale` |
 //!
 //! All text is escaped here: a chart is markup that a template may take as it is.
@@ -23,37 +23,37 @@ mod spark;
 mod svg;
 mod timeline;
 
-pub use bars::{Bar, Bars, Share};
-pub use calendar::{Calendar, CalendarDay};
-pub use line::{Line, LineChart};
-pub use scale::Unit;
+pub use bars::{BarChart, ChartBar, ChartSegment};
+pub use calendar::{CalendarChart, CalendarDay};
+pub use line::{ChartLine, LineChart};
+pub use scale::ChartUnit;
 pub use spark::spark;
-pub use timeline::{Mark, TimeLine};
+pub use timeline::{PositionChart, PositionMark};
 
 use askama::filters::HtmlSafe;
 use std::fmt;
 
 /// Markup that a template takes as it is: made here, with every text in it escaped.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Markup(String);
+pub struct ChartMarkup(String);
 
-impl fmt::Display for Markup {
+impl fmt::Display for ChartMarkup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl AsRef<str> for Markup {
+impl AsRef<str> for ChartMarkup {
     fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-impl HtmlSafe for Markup {}
+impl HtmlSafe for ChartMarkup {}
 
 /// What a colour means. Lines of a chart also differ in how they are dashed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Tone {
+pub enum ChartTone {
     /// What comes in, what is there.
     #[default]
     Plain,
@@ -69,7 +69,7 @@ pub enum Tone {
     Other,
 }
 
-impl Tone {
+impl ChartTone {
     /// The class that has its colour.
     pub const fn class(self) -> &'static str {
         match self {

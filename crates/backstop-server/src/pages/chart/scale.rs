@@ -1,12 +1,12 @@
 //! Numbers on axes: round, few, with their unit.
 
-use crate::lab::round_step;
+use crate::policy_lab::round_step;
 use crate::words::{about, count};
 use backstop_core::{Span, Time};
 
 /// What a number means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum ChartUnit {
     /// Things.
     Count,
     /// Things a second.
@@ -17,9 +17,9 @@ pub enum Unit {
     Millis,
 }
 
-impl Unit {
+impl ChartUnit {
     /// A number as people read it.
-    pub fn said(self, value: f64) -> String {
+    pub fn format(self, value: f64) -> String {
         match self {
             Self::Count => short(value),
             Self::PerSecond => format!("{}/s", short(value)),
@@ -109,14 +109,14 @@ fn trimmed(value: f64, digits: usize) -> String {
     clippy::cast_possible_truncation,
     reason = "a logarithm of a sound number is small"
 )]
-pub(super) fn marks(most: f64, unit: Unit) -> Vec<f64> {
+pub(super) fn marks(most: f64, unit: ChartUnit) -> Vec<f64> {
     let most = sound(most);
     let step = match unit {
-        Unit::Seconds if most > 60.0 => round_step(Span::secs(1).scaled(most), 4)
+        ChartUnit::Seconds if most > 60.0 => round_step(Span::secs(1).scaled(most), 4)
             .as_secs_f64()
             .max(most / 8.0),
         _ => {
-            let least = if unit == Unit::Count { 1.0 } else { 0.01 };
+            let least = if unit == ChartUnit::Count { 1.0 } else { 0.01 };
             let raw = (most / 4.0).max(least);
             let size = 10_f64.powi(raw.log10().floor() as i32);
             let times = [1.0, 2.0, 5.0, 10.0]
@@ -190,7 +190,7 @@ mod tests {
             f64::INFINITY,
             f64::NAN,
         ] {
-            for unit in [Unit::Count, Unit::PerSecond, Unit::Seconds] {
+            for unit in [ChartUnit::Count, ChartUnit::PerSecond, ChartUnit::Seconds] {
                 let marks = marks(most, unit);
                 assert!(
                     (2..=10).contains(&marks.len()),
@@ -206,8 +206,8 @@ mod tests {
                 );
             }
         }
-        assert_eq!(marks(7.0, Unit::Count), [0.0, 2.0, 4.0, 6.0, 8.0]);
-        assert_eq!(marks(0.0, Unit::Count), [0.0, 1.0]);
+        assert_eq!(marks(7.0, ChartUnit::Count), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(marks(0.0, ChartUnit::Count), [0.0, 1.0]);
     }
 
     #[test]
@@ -225,17 +225,17 @@ mod tests {
             (1e300, "1000P"),
         ];
         for (value, text) in cases {
-            assert_eq!(Unit::Count.said(value), text);
+            assert_eq!(ChartUnit::Count.format(value), text);
         }
-        assert_eq!(Unit::PerSecond.said(2.0), "2/s");
-        assert_eq!(Unit::Seconds.said(90.0), "1m 30s");
+        assert_eq!(ChartUnit::PerSecond.format(2.0), "2/s");
+        assert_eq!(ChartUnit::Seconds.format(90.0), "1m 30s");
         assert_eq!(
             ["0s", "500ms", "1s", "1.5s", "2s"],
-            [0.0, 0.5, 1.0, 1.5, 2.0].map(|value| Unit::Seconds.said(value))
+            [0.0, 0.5, 1.0, 1.5, 2.0].map(|value| ChartUnit::Seconds.format(value))
         );
         assert_eq!(
             ["1ms", "37.5s", "1m 30s"],
-            [1, 37_500, 90_000].map(|number| Unit::Millis.exact(number))
+            [1, 37_500, 90_000].map(|number| ChartUnit::Millis.exact(number))
         );
     }
 

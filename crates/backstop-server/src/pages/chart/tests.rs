@@ -2,18 +2,18 @@
 //! drawing.
 
 use super::*;
-use crate::history::{Point, Series};
+use crate::history::{SeriesPoint, TimeSeries};
 use backstop_core::{Span, Time};
 
 const HOSTILE: &str = "\"><script>alert(1)</script><a href='javascript:alert(1)' onload=x>&\u{7}";
 
-fn series(values: &[Option<f64>]) -> Series {
+fn series(values: &[Option<f64>]) -> TimeSeries {
     let start = Time::from_millis(1_767_225_600_000);
-    let point = |(at, value): (usize, &Option<f64>)| Point {
+    let point = |(at, value): (usize, &Option<f64>)| SeriesPoint {
         at: start.after(Span::minutes(i64::try_from(at).unwrap())),
         value: *value,
     };
-    Series {
+    TimeSeries {
         points: values.iter().enumerate().map(point).collect(),
     }
 }
@@ -48,11 +48,11 @@ fn check(markup: impl AsRef<str>) {
     assert_eq!(open, Vec::<&str>::new(), "{markup}");
 }
 
-fn chart(one: &Series, other: &Series, unit: Unit) -> String {
-    let line = |name, tone, series| Line { name, tone, series };
+fn chart(one: &TimeSeries, other: &TimeSeries, unit: ChartUnit) -> String {
+    let line = |name, tone, series| ChartLine { name, tone, series };
     let lines = vec![
-        line("enqueued", Tone::Plain, one),
-        line("dead", Tone::Bad, other),
+        line("enqueued", ChartTone::Plain, one),
+        line("dead", ChartTone::Bad, other),
     ];
     LineChart {
         id: "rates",
@@ -78,11 +78,11 @@ fn whatever_the_values_are_a_chart_can_be_drawn() {
         vec![Some(1e-300), Some(1.8e19)],
     ];
     for values in &cases {
-        for unit in [Unit::Count, Unit::PerSecond, Unit::Seconds] {
+        for unit in [ChartUnit::Count, ChartUnit::PerSecond, ChartUnit::Seconds] {
             check(chart(&series(values), &series(&[]), unit));
             check(chart(&series(values), &series(&[Some(1.0); 400]), unit));
         }
-        check(spark(&series(values), Tone::Good, "jobs a second"));
+        check(spark(&series(values), ChartTone::Good, "jobs a second"));
     }
 }
 
@@ -91,7 +91,7 @@ fn a_gap_is_no_line_and_no_zero() {
     let drawn = chart(
         &series(&[Some(4.0), Some(4.0), None, Some(4.0)]),
         &series(&[]),
-        Unit::Count,
+        ChartUnit::Count,
     );
     let line = drawn.split("chart-line dash-0").nth(2).unwrap_or_default();
     assert_eq!(
@@ -110,7 +110,8 @@ fn a_gap_is_no_line_and_no_zero() {
 #[test]
 fn nothing_recorded_is_said() {
     assert!(
-        chart(&series(&[None; 60]), &series(&[None; 60]), Unit::Count).contains("nothing recorded")
+        chart(&series(&[None; 60]), &series(&[None; 60]), ChartUnit::Count)
+            .contains("nothing recorded")
     );
 }
 
@@ -119,7 +120,7 @@ fn a_chart_says_its_values_to_who_cannot_see_it() {
     let drawn = chart(
         &series(&[Some(4.0), Some(2.0)]),
         &series(&[Some(0.0), Some(1.0)]),
-        Unit::PerSecond,
+        ChartUnit::PerSecond,
     );
     for part in [
         "role=\"img\"",
@@ -137,7 +138,7 @@ fn a_week_has_no_more_places_to_point_at_than_fit() {
     let drawn = chart(
         &series(&[Some(1.0); 336]),
         &series(&[Some(1.0); 336]),
-        Unit::Count,
+        ChartUnit::Count,
     );
     let hits = drawn.matches("chart-hit").count();
     assert!((30..=60).contains(&hits), "{hits}");
@@ -148,7 +149,7 @@ fn everything_stays_within_the_drawing() {
     let drawn = chart(
         &series(&[Some(0.0), Some(1e9), Some(3.0)]),
         &series(&[Some(1e9)]),
-        Unit::Count,
+        ChartUnit::Count,
     );
     let line = drawn
         .split("<path class=\"chart-line dash-0 t-plain\" d=\"")
@@ -164,12 +165,12 @@ fn everything_stays_within_the_drawing() {
     }
 }
 
-fn bar(name: &str, counts: [u64; 2]) -> Bar {
+fn bar(name: &str, counts: [u64; 2]) -> ChartBar {
     let shares = vec![
-        Share::new("new", Tone::Plain, counts[0]),
-        Share::new("error", Tone::Bad, counts[1]),
+        ChartSegment::new("new", ChartTone::Plain, counts[0]),
+        ChartSegment::new("error", ChartTone::Bad, counts[1]),
     ];
-    Bar {
+    ChartBar {
         name: name.to_owned(),
         shares,
     }
@@ -187,21 +188,21 @@ fn bars_are_drawn_for_nothing_and_for_the_most() {
         ],
     ] {
         check(
-            Bars {
+            BarChart {
                 id: "ages",
                 title: HOSTILE,
                 of: "Age",
-                unit: Unit::Count,
+                unit: ChartUnit::Count,
                 bars,
             }
             .figure(),
         );
     }
-    let seen = Bars {
+    let seen = BarChart {
         id: "a",
         title: "a",
         of: "b",
-        unit: Unit::Millis,
+        unit: ChartUnit::Millis,
         bars: vec![bar("x", [1_000_000, 1])],
     }
     .figure()
@@ -218,8 +219,8 @@ fn a_day_shows_its_worst_however_rare() {
         name: name.to_owned(),
         address: format!("?day={name}"),
         shares: vec![
-            Share::new("fired", Tone::Good, fired),
-            Share::new("missed", Tone::Bad, missed),
+            ChartSegment::new("fired", ChartTone::Good, fired),
+            ChartSegment::new("missed", ChartTone::Bad, missed),
         ],
         is_chosen: false,
     };
@@ -228,7 +229,7 @@ fn a_day_shows_its_worst_however_rare() {
         day("2026-11-17", 0, 0),
         day(HOSTILE, 1, 0),
     ];
-    let drawn = Calendar {
+    let drawn = CalendarChart {
         id: "ledger",
         title: "Ledger",
         days,
@@ -242,7 +243,7 @@ fn a_day_shows_its_worst_however_rare() {
     );
     assert!(drawn.contains("2026-11-17: nothing entered"), "{drawn}");
     check(
-        Calendar {
+        CalendarChart {
             id: "ledger",
             title: "Ledger",
             days: vec![],
@@ -253,12 +254,12 @@ fn a_day_shows_its_worst_however_rare() {
 
 #[test]
 fn a_line_shows_records_and_the_gaps_between() {
-    let there = |name: &str| Mark::There {
+    let there = |name: &str| PositionMark::Record {
         name: name.to_owned(),
-        tone: Tone::Plain,
+        tone: ChartTone::Plain,
         words: name.to_owned(),
     };
-    let gap = |missing| Mark::Gap {
+    let gap = |missing| PositionMark::Gap {
         missing,
         words: format!("{missing} missing"),
     };
@@ -270,7 +271,7 @@ fn a_line_shows_records_and_the_gaps_between() {
         there(HOSTILE),
         gap(0),
     ];
-    let drawn = TimeLine {
+    let drawn = PositionChart {
         id: "held",
         title: "Held",
         marks,
@@ -285,7 +286,7 @@ fn a_line_shows_records_and_the_gaps_between() {
     );
     assert_eq!(drawn.matches("held-dot").count(), 3, "{drawn}");
     check(
-        TimeLine {
+        PositionChart {
             id: "held",
             title: "Held",
             marks: vec![],
@@ -293,7 +294,7 @@ fn a_line_shows_records_and_the_gaps_between() {
         .figure(),
     );
     check(
-        TimeLine {
+        PositionChart {
             id: "held",
             title: "Held",
             marks: vec![there("x"); 300],
@@ -305,19 +306,19 @@ fn a_line_shows_records_and_the_gaps_between() {
 #[test]
 fn text_cannot_become_markup() {
     let empty = series(&[Some(1.0)]);
-    let line = Line {
+    let line = ChartLine {
         name: HOSTILE,
-        tone: Tone::Plain,
+        tone: ChartTone::Plain,
         series: &empty,
     };
     check(
         LineChart {
             id: HOSTILE,
             title: HOSTILE,
-            unit: Unit::Count,
+            unit: ChartUnit::Count,
             lines: vec![line],
         }
         .figure(),
     );
-    check(spark(&empty, Tone::Plain, HOSTILE));
+    check(spark(&empty, ChartTone::Plain, HOSTILE));
 }

@@ -3,8 +3,8 @@
 //! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and
 //! says its length.
 
-use super::svg::{Anchor, Place, Svg, figure, table};
-use super::{Markup, Tone};
+use super::svg::{SvgRect, SvgWriter, TextAnchor, figure, table};
+use super::{ChartMarkup, ChartTone};
 use crate::words::{count, counted};
 
 const WIDTH: f64 = 960.0;
@@ -19,24 +19,24 @@ const LETTER: f64 = 6.6;
 
 /// A line with marks.
 #[derive(Clone, Debug)]
-pub struct TimeLine<'a> {
+pub struct PositionChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
     /// What it shows.
     pub title: &'a str,
     /// What is on it, from the left.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<PositionMark>,
 }
 
 /// What is on a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mark {
+pub enum PositionMark {
     /// Something that is there.
-    There {
+    Record {
         /// What stands below it.
         name: String,
         /// Its colour.
-        tone: Tone,
+        tone: ChartTone,
         /// What appears where the pointer rests.
         words: String,
     },
@@ -49,10 +49,10 @@ pub enum Mark {
     },
 }
 
-impl Mark {
+impl PositionMark {
     const fn width(&self) -> u64 {
         match self {
-            Self::There { .. } => 1,
+            Self::Record { .. } => 1,
             Self::Gap { missing, .. } => {
                 let drawn = if *missing > DRAWN_MAX {
                     DRAWN_MAX
@@ -66,18 +66,20 @@ impl Mark {
 
     fn words(&self) -> &str {
         match self {
-            Self::There { words, .. } | Self::Gap { words, .. } => words,
+            Self::Record { words, .. } | Self::Gap { words, .. } => words,
         }
     }
 }
 
-impl TimeLine<'_> {
+impl PositionChart<'_> {
     /// The line with its table.
-    pub fn figure(&self) -> Markup {
-        let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
+    pub fn figure(&self) -> ChartMarkup {
+        let row = |(at, mark): (usize, &PositionMark)| {
+            vec![(at + 1).to_string(), mark.words().to_owned()]
+        };
         let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
         let titles = ["From the left".to_owned(), "What it is".to_owned()];
-        Markup(figure(
+        ChartMarkup(figure(
             self.id,
             self.title,
             "",
@@ -91,15 +93,15 @@ impl TimeLine<'_> {
         reason = "a line has a few hundred places"
     )]
     fn drawing(&self) -> String {
-        let places: u64 = self.marks.iter().map(Mark::width).sum();
+        let places: u64 = self.marks.iter().map(PositionMark::width).sum();
         let step = (RIGHT - LEFT) / places.max(1) as f64;
         let step = step.min(64.0);
-        let mut svg = Svg::new(
+        let mut svg = SvgWriter::new(
             self.id,
             "held-line",
             (WIDTH, HEIGHT),
             self.title,
-            &self.told(),
+            &self.describe(),
         );
         svg.path(
             "held-line-axis",
@@ -110,18 +112,23 @@ impl TimeLine<'_> {
         for mark in &self.marks {
             let x = LEFT + step * at as f64;
             match mark {
-                Mark::There { name, tone, words } => {
+                PositionMark::Record { name, tone, words } => {
                     let place = (x + step / 2.0, LINE);
                     let radius = (step / 2.0 - 1.0).clamp(2.0, 8.0);
                     svg.dot(&format!("held-dot {}", tone.class()), place, radius, words);
                     let half = name.chars().count() as f64 * LETTER / 2.0;
                     let middle = place.0.max(half + 2.0).min(WIDTH - half - 2.0);
                     if middle - half > named_to {
-                        svg.text("chart-label", (middle, LINE + 30.0), Anchor::Middle, name);
+                        svg.text(
+                            "chart-label",
+                            (middle, LINE + 30.0),
+                            TextAnchor::Middle,
+                            name,
+                        );
                         named_to = middle + half + LETTER;
                     }
                 }
-                Mark::Gap { missing, words } => {
+                PositionMark::Gap { missing, words } => {
                     gap(&mut svg, *missing, words, x, step * mark.width() as f64);
                 }
             }
@@ -130,10 +137,10 @@ impl TimeLine<'_> {
         svg.end()
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let gaps = self.marks.iter().filter_map(|mark| match mark {
-            Mark::Gap { missing, .. } => Some(*missing),
-            Mark::There { .. } => None,
+            PositionMark::Gap { missing, .. } => Some(*missing),
+            PositionMark::Record { .. } => None,
         });
         let (number, missing) =
             gaps.fold((0, 0_u64), |(n, all), one| (n + 1, all.saturating_add(one)));
@@ -147,10 +154,10 @@ impl TimeLine<'_> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few places")]
-fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
+fn gap(svg: &mut SvgWriter, missing: u64, words: &str, x: f64, width: f64) {
     svg.rect(
         "held-gap",
-        Place {
+        SvgRect {
             x,
             y: LINE - 14.0,
             width,
@@ -159,12 +166,12 @@ fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
         words,
     );
     if missing > DRAWN_MAX {
-        let said = format!("{} missing", count(missing));
+        let label = format!("{} missing", count(missing));
         svg.text(
             "chart-label gap-label",
             (x + width / 2.0, LINE - 20.0),
-            Anchor::Middle,
-            &said,
+            TextAnchor::Middle,
+            &label,
         );
         return;
     }

@@ -1,24 +1,25 @@
 //! Requeueing, moving and deleting dead letters.
 
-use super::filter::LetterFilter;
+use super::filter::DeadLetterFilter;
 use super::letters;
-use crate::bulk::{Counted, Target, preview};
+use crate::bulk::{BulkTarget, JobCount, count_target};
+use crate::pages::job_ref::{JobRef, by_queue};
 use crate::pages::jobs::{
-    Chip, Outcome, capital, handed_on, is_meant, short, start, told_count, unmeant,
+    FilterChip, JobActionOutcome, back_to_confirm, capital, confirm_fields, describe_count,
+    is_confirmed, short, start,
 };
-use crate::pages::pick::{Pick, by_queue};
-use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
+use crate::pages::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm};
 use askama::Template;
 use axum::response::Response;
-use backstop::dead::{Changed, DeadSelection};
+use backstop::dead::{DeadChangeResult, DeadSelection};
 use backstop_core::QueueName;
-use backstop_core::amend::Action;
+use backstop_core::amend::AmendAction;
 
 #[derive(Template)]
 #[template(path = "dead_confirm.html")]
 #[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
-struct Page {
-    frame: Frame,
+struct DeadLetterConfirmPage {
+    frame: PageFrame,
     verb: &'static str,
     is_danger: bool,
     is_move: bool,
@@ -28,7 +29,7 @@ struct Page {
     count: Option<String>,
     is_exact: bool,
     ids: Vec<(String, String)>,
-    chips: Vec<Chip>,
+    chips: Vec<FilterChip>,
     is_all: bool,
     is_matching: bool,
     must_type: bool,
@@ -40,14 +41,14 @@ struct Page {
 
 /// What is asked of letters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum DeadLetterAction {
     Requeue,
     Move,
     Delete,
 }
 
-impl Asked {
-    fn of(view: &View, word: Option<&str>) -> Result<Self, PageFailure> {
+impl DeadLetterAction {
+    fn of(view: &PageView, word: Option<&str>) -> Result<Self, PageFailure> {
         match word {
             Some("requeue") => Ok(Self::Requeue),
             Some("move") => Ok(Self::Move),
@@ -56,7 +57,7 @@ impl Asked {
         }
     }
 
-    const fn told(self) -> (&'static str, &'static str) {
+    const fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Requeue => (
                 "requeue",
@@ -75,34 +76,37 @@ impl Asked {
 }
 
 /// What is about to happen, and to how many.
-pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
-    let asked = Asked::of(&view, view.query("action"))?;
-    let (verb, consequence) = asked.told();
-    let filter = LetterFilter::of(&view)?;
-    let picks = Pick::all(&view, view.query_all("id"))?;
+pub(super) async fn confirm(view: PageView) -> Result<Response, PageFailure> {
+    let letter_action = DeadLetterAction::of(&view, view.query("action"))?;
+    let (verb, consequence) = letter_action.describe();
+    let filter = DeadLetterFilter::of(&view)?;
+    let picks = JobRef::all(&view, view.query_all("id"))?;
     let is_matching = view.query("all").is_some();
     let back = filter.on(view.at("/dead")).with("view", "letters");
     if picks.is_empty() && !is_matching {
-        let note = Note::refused(
+        let note = FlashMessage::refused(
             "Nothing was selected: tick the boxes of some letters, or choose all that match.",
         );
-        return Ok(note.on(view.app().base(), &back.to_string()));
+        return Ok(note.redirect(view.app().base(), &back.to_string()));
     }
     let counted = if is_matching {
-        view.ask(preview(
+        view.ask(count_target(
             view.app(),
-            &Target::letters(&filter.selection(), &Action::Retry),
+            &BulkTarget::letters(&filter.selection(), &AmendAction::Retry),
         ))
         .await?
     } else {
-        Counted::Exactly(picks.len() as u64)
+        JobCount::Exactly(picks.len() as u64)
     };
     let queues = view.ask(view.store().queues(view.now())).await?;
-    let page = Page {
-        frame: view.frame(Section::Dead, format!("{} dead letters?", capital(verb))),
+    let page = DeadLetterConfirmPage {
+        frame: view.frame(
+            PageSection::Dead,
+            format!("{} dead letters?", capital(verb)),
+        ),
         verb,
-        is_danger: asked == Asked::Delete,
-        is_move: asked == Asked::Move,
+        is_danger: letter_action == DeadLetterAction::Delete,
+        is_move: letter_action == DeadLetterAction::Move,
         to: view.query("to").unwrap_or_default().to_owned(),
         queues: queues
             .iter()
@@ -111,7 +115,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
             .collect(),
         consequence,
         is_exact: counted.exact().is_some(),
-        count: told_count(counted),
+        count: describe_count(counted),
         ids: picks
             .iter()
             .map(|pick| (short(pick.id), pick.link(&view, "/dead").to_string()))
@@ -123,27 +127,27 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         },
         is_all: is_matching && filter.0.is_empty(),
         is_matching,
-        must_type: is_matching && asked == Asked::Delete,
+        must_type: is_matching && letter_action == DeadLetterAction::Delete,
         act: view.at("/dead/act"),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
-        fields: handed_on(verb, &filter.on(String::new()), &picks, is_matching),
+        fields: confirm_fields(verb, &filter.on(String::new()), &picks, is_matching),
         back: back.to_string(),
     };
     view.show(&page)
 }
 
 /// Does it: to those that were picked at once, to all that match in the background.
-pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    let asked = Asked::of(&view, posted.get("action"))?;
-    let filter = LetterFilter::posted(&view, &posted)?;
-    let to = match asked {
-        Asked::Move => Some(posted.read::<QueueName>(&view, "to")?),
-        Asked::Requeue | Asked::Delete => None,
+pub(super) async fn act(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
+    let letter_action = DeadLetterAction::of(&view, posted.get("action"))?;
+    let filter = DeadLetterFilter::posted(&view, &posted)?;
+    let to = match letter_action {
+        DeadLetterAction::Move => Some(posted.read::<QueueName>(&view, "to")?),
+        DeadLetterAction::Requeue | DeadLetterAction::Delete => None,
     };
     let back = match posted.get("back") {
         Some("job") => {
-            let pick = Pick::read(posted.get("id").unwrap_or_default());
-            Pick {
+            let pick = JobRef::read(posted.get("id").unwrap_or_default());
+            JobRef {
                 queue: to.clone().or(pick.queue),
                 ..pick
             }
@@ -151,38 +155,43 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         }
         _ => filter.on(view.at("/dead")).with("view", "letters"),
     };
-    let action = match (asked, &to) {
-        (Asked::Move, Some(queue)) => Action::Move(queue.clone()),
-        (Asked::Delete, _) => Action::Delete,
-        (Asked::Requeue | Asked::Move, _) => Action::Retry,
+    let action = match (letter_action, &to) {
+        (DeadLetterAction::Move, Some(queue)) => AmendAction::Move(queue.clone()),
+        (DeadLetterAction::Delete, _) => AmendAction::Delete,
+        (DeadLetterAction::Requeue | DeadLetterAction::Move, _) => AmendAction::Retry,
     };
     if posted.get("all").is_some() {
-        if !is_meant(&posted, &action) {
-            return Ok(unmeant(&view, &posted, filter.on(view.at("/dead/confirm"))));
+        if !is_confirmed(&posted, &action) {
+            return Ok(back_to_confirm(
+                &view,
+                &posted,
+                filter.on(view.at("/dead/confirm")),
+            ));
         }
         return start(
             &view,
             &posted,
-            Target::letters(&filter.selection(), &action),
+            BulkTarget::letters(&filter.selection(), &action),
             &back,
         )
         .await;
     }
-    let picks = Pick::all(&view, posted.all("id"))?;
+    let picks = JobRef::all(&view, posted.all("id"))?;
     if picks.is_empty() {
-        return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
+        return Ok(FlashMessage::refused("Nothing was selected.")
+            .redirect(view.app().base(), &back.to_string()));
     }
     let part = |(queue, ids)| match queue {
         Some(queue) => DeadSelection::Within { queue, ids },
         None => DeadSelection::Ids(ids),
     };
     let parts: Vec<DeadSelection> = by_queue(&picks).into_iter().map(part).collect();
-    let mut changed = Changed::default();
+    let mut changed = DeadChangeResult::default();
     let done = letters(&view)
         .because(posted.reason(&view)?)
         .change_each(&parts, &action, &mut changed)
         .await;
-    let outcome = Outcome::of(
+    let outcome = JobActionOutcome::of(
         &view,
         done,
         changed.count,
@@ -191,5 +200,5 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     )?;
     Ok(outcome
         .note(&action)
-        .on(view.app().base(), &back.to_string()))
+        .redirect(view.app().base(), &back.to_string()))
 }

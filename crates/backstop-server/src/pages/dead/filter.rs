@@ -1,11 +1,11 @@
 //! Which dead letters: what the address says.
 
-use crate::bulk::Counted;
-use crate::pages::jobs::Chip;
-use crate::pages::link::Link;
-use crate::pages::{PageFailure, Posted, View};
+use crate::bulk::JobCount;
+use crate::pages::jobs::FilterChip;
+use crate::pages::link::PageLink;
+use crate::pages::{PageFailure, PageView, PostedForm};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
-use backstop_core::port::Answer;
+use backstop_core::port::StoreResult;
 use backstop_core::{Kind, QueueName, Time};
 
 /// Bytes of a text to look for.
@@ -23,10 +23,10 @@ const NAMES: [&str; 7] = [
 
 /// Which dead letters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct LetterFilter(pub(super) DeadFilter);
+pub(super) struct DeadLetterFilter(pub(super) DeadFilter);
 
 /// The filter as the form shows it.
-pub(super) struct Shown {
+pub(super) struct DeadFilterForm {
     pub(super) queue: String,
     pub(super) kind: String,
     pub(super) fingerprint: String,
@@ -39,31 +39,31 @@ pub(super) struct Shown {
     pub(super) is_narrow: bool,
 }
 
-impl LetterFilter {
+impl DeadLetterFilter {
     /// What an address says.
-    pub(super) fn of(view: &View) -> Result<Self, PageFailure> {
+    pub(super) fn of(view: &PageView) -> Result<Self, PageFailure> {
         Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
     /// What a form says.
-    pub(super) fn posted(view: &View, posted: &Posted) -> Result<Self, PageFailure> {
+    pub(super) fn posted(view: &PageView, posted: &PostedForm) -> Result<Self, PageFailure> {
         Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }
 
     fn read<'a>(
-        view: &View,
-        said: impl Fn(&str) -> Option<&'a str>,
+        view: &PageView,
+        param: impl Fn(&str) -> Option<&'a str>,
         exactly: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Self, PageFailure> {
         let bad = |error: &dyn std::fmt::Display| view.bad(error.to_string());
-        let text = said("text").map(str::to_owned);
+        let text = param("text").map(str::to_owned);
         if text.as_ref().is_some_and(|text| text.len() > TEXT_MAX) {
             return Err(view.bad(format!(
                 "The text to look for has at most {TEXT_MAX} bytes."
             )));
         }
         Ok(Self(DeadFilter {
-            queue: said("queue")
+            queue: param("queue")
                 .map(QueueName::new)
                 .transpose()
                 .map_err(|error| bad(&error))?,
@@ -71,16 +71,16 @@ impl LetterFilter {
                 .map(Kind::new)
                 .transpose()
                 .map_err(|error| bad(&error))?,
-            fingerprint: said("fingerprint")
+            fingerprint: param("fingerprint")
                 .map(str::parse)
                 .transpose()
                 .map_err(|error| bad(&error))?,
             error_type: exactly("error_type").map(str::to_owned),
-            since: said("since")
+            since: param("since")
                 .map(instant)
                 .transpose()
                 .map_err(|error| bad(&error))?,
-            until: said("until")
+            until: param("until")
                 .map(instant)
                 .transpose()
                 .map_err(|error| bad(&error))?,
@@ -89,9 +89,9 @@ impl LetterFilter {
     }
 
     /// An address with this filter.
-    pub(super) fn on(&self, path: String) -> Link {
+    pub(super) fn on(&self, path: String) -> PageLink {
         let pairs = self.pairs().into_iter();
-        pairs.fold(Link::to(path), |link, (name, value)| {
+        pairs.fold(PageLink::to(path), |link, (name, value)| {
             link.with_some(name, value)
         })
     }
@@ -132,14 +132,14 @@ impl LetterFilter {
         }
     }
 
-    pub(super) fn shown(&self) -> Shown {
+    pub(super) fn to_form(&self) -> DeadFilterForm {
         let [queue, kind, fingerprint, error_type, text, since, until] =
             self.pairs().map(|(_, value)| value.unwrap_or_default());
         let is_narrow = [&kind, &error_type, &since, &until]
             .into_iter()
-            .any(|said| !said.is_empty());
+            .any(|field| !field.is_empty());
         let is_empty = self.0.is_empty();
-        Shown {
+        DeadFilterForm {
             queue,
             kind,
             fingerprint,
@@ -153,9 +153,9 @@ impl LetterFilter {
     }
 
     /// Its parts, each with the list that is without it.
-    pub(super) fn chips(&self, link: &Link) -> Vec<Chip> {
+    pub(super) fn chips(&self, link: &PageLink) -> Vec<FilterChip> {
         let chip = |(name, value): (&'static str, Option<String>)| {
-            Some(Chip {
+            Some(FilterChip {
                 name,
                 value: value?,
                 without: link.clone().without(name).to_string(),
@@ -167,7 +167,7 @@ impl LetterFilter {
 
 /// An instant as the page writes it, or as a browser's field does: that has no zone, and means UTC
 /// here.
-fn instant(text: &str) -> Result<Time, backstop_core::time::NotATime> {
+fn instant(text: &str) -> Result<Time, backstop_core::time::InvalidTime> {
     text.parse().or_else(|error| {
         let with_zone = [
             format!("{text}Z"),
@@ -182,16 +182,19 @@ fn instant(text: &str) -> Result<Time, backstop_core::time::NotATime> {
 }
 
 /// How many fit, where that is known without reading them; otherwise how many there are at most.
-pub(super) async fn count(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Option<Counted>> {
+pub(super) async fn count(
+    dead: &DeadLetters,
+    filter: &DeadFilter,
+) -> StoreResult<Option<JobCount>> {
     if let Some(count) = dead.estimate(filter).await? {
-        return Ok(Some(Counted::Exactly(count)));
+        return Ok(Some(JobCount::Exactly(count)));
     }
     let wider = DeadFilter {
         queue: filter.queue.clone(),
         fingerprint: filter.fingerprint,
         ..DeadFilter::default()
     };
-    Ok(dead.estimate(&wider).await?.map(Counted::AtMost))
+    Ok(dead.estimate(&wider).await?.map(JobCount::AtMost))
 }
 
 #[cfg(test)]

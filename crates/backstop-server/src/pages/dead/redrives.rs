@@ -1,26 +1,26 @@
 //! Canary redrives: a few letters go first and are watched; the rest follow only if those live.
 
-use super::filter::{LetterFilter, count};
-use super::{Tab, letters, tabs};
-use crate::pages::jobs::{Chip, see};
-use crate::pages::mark::When;
-use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::filter::{DeadLetterFilter, count};
+use super::{DeadLetterTab, letters, tabs};
+use crate::pages::components::RelativeTime;
+use crate::pages::jobs::{FilterChip, redirect_to};
+use crate::pages::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use crate::redrives;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
 use backstop::dead::DeadSelection;
 use backstop::dead::redrive::{
-    CANARY_MAX, CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Redrive, RedriveError, RedriveReport,
-    THEN_RATE_USUAL,
+    CANARY_DEFAULT, CANARY_MAX, MAX_FAILURES_DEFAULT, RedriveError, RedrivePhase, RedrivePlan,
+    RedriveReport, THEN_RATE_DEFAULT,
 };
 use backstop_core::Time;
 
 #[derive(Template)]
 #[template(path = "redrive_plan.html")]
-struct PlanPage {
-    frame: Frame,
-    chips: Vec<Chip>,
+struct RedrivePlanPage {
+    frame: PageFrame,
+    chips: Vec<FilterChip>,
     count: Option<String>,
     is_all: bool,
     act: String,
@@ -34,32 +34,32 @@ struct PlanPage {
 
 #[derive(Template)]
 #[template(path = "redrives.html")]
-struct ListPage {
-    frame: Frame,
-    tabs: Vec<Tab>,
-    rows: Vec<Shown>,
+struct RedriveListPage {
+    frame: PageFrame,
+    tabs: Vec<DeadLetterTab>,
+    rows: Vec<RedriveView>,
 }
 
 #[derive(Template)]
 #[template(path = "redrive.html")]
-struct OnePage {
-    frame: Frame,
-    it: Shown,
+struct RedrivePage {
+    frame: PageFrame,
+    it: RedriveView,
     chips: Vec<(String, String)>,
     steps: Vec<(&'static str, &'static str)>,
 }
 
 /// A redrive as it is shown.
-struct Shown {
+struct RedriveView {
     id: String,
     link: String,
-    phase: Phase,
+    phase: RedrivePhase,
     tone: &'static str,
     sentence: String,
     by: String,
     reason: String,
-    started: When,
-    ended: Option<When>,
+    started: RelativeTime,
+    ended: Option<RelativeTime>,
     canary: u32,
     max_failures: u32,
     rate: String,
@@ -72,40 +72,40 @@ struct Shown {
     /// How many letters it is through with, and of how many.
     reached: u64,
     expected: Option<u64>,
-    last_goes: Option<When>,
+    last_goes: Option<RelativeTime>,
     is_ended: bool,
     is_stalled: bool,
 }
 
 /// The form: which letters, how many first, how fast then.
-pub(super) async fn plan(view: View) -> Result<Response, PageFailure> {
-    let filter = LetterFilter::of(&view)?;
+pub(super) async fn plan(view: PageView) -> Result<Response, PageFailure> {
+    let filter = DeadLetterFilter::of(&view)?;
     let counted = view.ask(count(&letters(&view), &filter.0)).await?;
     let back = filter.on(view.at("/dead"));
-    let said = |name: &str, usual: &dyn ToString| {
+    let field_or_default = |name: &str, usual: &dyn ToString| {
         view.query(name)
             .map_or_else(|| usual.to_string(), ToOwned::to_owned)
     };
-    let page = PlanPage {
-        frame: view.frame(Section::Dead, "Redrive dead letters"),
+    let page = RedrivePlanPage {
+        frame: view.frame(PageSection::Dead, "Redrive dead letters"),
         chips: filter.chips(&back),
         count: counted.map(|counted| counted.to_string()),
         is_all: filter.0.is_empty(),
         act: view.at("/dead/redrive"),
         fields: filter.on(String::new()).pairs().to_vec(),
-        canary: said("canary", &CANARY_USUAL),
+        canary: field_or_default("canary", &CANARY_DEFAULT),
         canary_max: CANARY_MAX,
-        failures: said("max_failures", &MAX_FAILURES_USUAL),
-        rate: said("then_rate", &THEN_RATE_USUAL),
+        failures: field_or_default("max_failures", &MAX_FAILURES_DEFAULT),
+        rate: field_or_default("then_rate", &THEN_RATE_DEFAULT),
         back: back.to_string(),
     };
     view.show(&page)
 }
 
 /// Writes it down, and runs it in the background.
-pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    let filter = LetterFilter::posted(&view, &posted)?;
-    let plan = Redrive {
+pub(super) async fn start(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
+    let filter = DeadLetterFilter::posted(&view, &posted)?;
+    let plan = RedrivePlan {
         canary: posted.read(&view, "canary")?,
         max_failures: posted.read(&view, "max_failures")?,
         then_rate: posted.read(&view, "then_rate")?,
@@ -114,43 +114,43 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
     let dead = letters(&view).because(posted.reason(&view)?);
     match dead.redrive_unattended(plan).await {
         Ok(id) => {
-            redrives::run(view.app(), dead, id.clone());
-            Ok(see(&view.at(&format!("/dead/redrives/{id}"))))
+            redrives::spawn_redrive(view.app(), dead, id.clone());
+            Ok(redirect_to(&view.at(&format!("/dead/redrives/{id}"))))
         }
         Err(RedriveError::Store(error)) => Err(view.store_failed(error)),
         Err(other) => {
             // Answered in place, with what was typed.
-            let said = ["canary", "max_failures", "then_rate", "reason"].into_iter();
-            let back = said.fold(filter.on(view.at("/dead/redrive")), |link, name| {
+            let fields = ["canary", "max_failures", "then_rate", "reason"].into_iter();
+            let back = fields.fold(filter.on(view.at("/dead/redrive")), |link, name| {
                 link.with_some(name, posted.get(name))
             });
-            Ok(Note::refused(format!("Not started: {other}."))
-                .on(view.app().base(), &back.to_string()))
+            Ok(FlashMessage::refused(format!("Not started: {other}."))
+                .redirect(view.app().base(), &back.to_string()))
         }
     }
 }
 
 /// All of them.
-pub(super) async fn list(view: View) -> Result<Response, PageFailure> {
+pub(super) async fn list(view: PageView) -> Result<Response, PageFailure> {
     let redrives = view.ask(letters(&view).redrives()).await?;
     let now = view.now();
-    let page = ListPage {
-        frame: view.frame(Section::Dead, "Redrives").live(),
-        tabs: tabs(&view, &LetterFilter::default(), "redrives"),
+    let page = RedriveListPage {
+        frame: view.frame(PageSection::Dead, "Redrives").live(),
+        tabs: tabs(&view, &DeadLetterFilter::default(), "redrives"),
         rows: redrives
             .iter()
-            .map(|report| Shown::of(&view, report, now))
+            .map(|report| RedriveView::of(&view, report, now))
             .collect(),
     };
     view.show(&page)
 }
 
 /// One of them, live.
-pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let report = found(&view, &id).await?;
-    let page = OnePage {
-        frame: view.frame(Section::Dead, "Redrive").live(),
-        it: Shown::of(&view, &report, view.now()),
+pub(super) async fn one(view: PageView, Path(id): Path<String>) -> Result<Response, PageFailure> {
+    let report = find_redrive(&view, &id).await?;
+    let page = RedrivePage {
+        frame: view.frame(PageSection::Dead, "Redrive").live(),
+        it: RedriveView::of(&view, &report, view.now()),
         chips: chips(&report),
         steps: steps(report.phase),
     };
@@ -161,7 +161,7 @@ pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, 
 fn chips(report: &RedriveReport) -> Vec<(String, String)> {
     let picked = || report.picked.unwrap_or_default();
     match &report.plan.selection {
-        DeadSelection::Matching(filter) => LetterFilter(filter.clone())
+        DeadSelection::Matching(filter) => DeadLetterFilter(filter.clone())
             .on(String::new())
             .pairs()
             .to_vec(),
@@ -182,7 +182,7 @@ fn chips(report: &RedriveReport) -> Vec<(String, String)> {
     }
 }
 
-async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
+async fn find_redrive(view: &PageView, id: &str) -> Result<RedriveReport, PageFailure> {
     let redrives = view.ask(letters(view).redrives()).await?;
     let found = redrives.into_iter().find(|report| report.id == id);
     found.ok_or_else(|| {
@@ -193,50 +193,54 @@ async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
 }
 
 pub(super) async fn stop(
-    view: View,
+    view: PageView,
     Path(id): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
-    found(&view, &id).await?;
+    find_redrive(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
     let note = match letters(&view)
         .because(posted.reason(&view)?)
         .stop_redrive(&id)
         .await
     {
-        Ok(_) => Note::done("It stops before its next step; what was requeued stays requeued."),
+        Ok(_) => {
+            FlashMessage::done("It stops before its next step; what was requeued stays requeued.")
+        }
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
-        Err(other) => Note::refused(format!("Not stopped: {other}.")),
+        Err(other) => FlashMessage::refused(format!("Not stopped: {other}.")),
     };
-    Ok(note.on(view.app().base(), &here))
+    Ok(note.redirect(view.app().base(), &here))
 }
 
 /// Lets one go on whose runner is gone. If it has one, it stays that one's.
 pub(super) async fn resume(
-    view: View,
+    view: PageView,
     Path(id): Path<String>,
-    posted: Posted,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
-    found(&view, &id).await?;
+    find_redrive(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
     let dead = letters(&view).because(posted.reason(&view)?);
     let note = match dead.leave_redrive(&id).await {
         Ok(()) => {
-            redrives::run(view.app(), dead, id);
-            Note::done("It goes on, and any server of the store goes on with it from now on.")
+            redrives::spawn_redrive(view.app(), dead, id);
+            FlashMessage::done(
+                "It goes on, and any server of the store goes on with it from now on.",
+            )
         }
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
-        Err(other) => Note::refused(format!("Nothing was changed: {other}.")),
+        Err(other) => FlashMessage::refused(format!("Nothing was changed: {other}.")),
     };
-    Ok(note.on(view.app().base(), &here))
+    Ok(note.redirect(view.app().base(), &here))
 }
 
 /// The phases, and how each is drawn.
-fn steps(phase: Phase) -> Vec<(&'static str, &'static str)> {
+fn steps(phase: RedrivePhase) -> Vec<(&'static str, &'static str)> {
     let order = [
-        ("Canary", Phase::Canary),
-        ("Watching", Phase::Watching),
-        ("The rest", Phase::Rate),
+        ("Canary", RedrivePhase::Canary),
+        ("Watching", RedrivePhase::Watching),
+        ("The rest", RedrivePhase::Rate),
     ];
     let at = order.iter().position(|(_, each)| *each == phase);
     let mut steps: Vec<_> = order
@@ -252,33 +256,37 @@ fn steps(phase: Phase) -> Vec<(&'static str, &'static str)> {
         })
         .collect();
     steps.push(match phase {
-        Phase::Failed => ("Stopped by itself", "failed"),
-        Phase::Stopped => ("Stopped", "failed"),
-        Phase::Done => ("Done", "past"),
-        Phase::Canary | Phase::Watching | Phase::Rate => ("Done", ""),
+        RedrivePhase::Failed => ("Stopped by itself", "failed"),
+        RedrivePhase::Stopped => ("Stopped", "failed"),
+        RedrivePhase::Done => ("Done", "past"),
+        RedrivePhase::Canary | RedrivePhase::Watching | RedrivePhase::Rate => ("Done", ""),
     });
     steps
 }
 
-impl Shown {
-    fn of(view: &View, report: &RedriveReport, now: Time) -> Self {
+impl RedriveView {
+    fn of(view: &PageView, report: &RedriveReport, now: Time) -> Self {
         let plan = &report.plan;
         Self {
             id: report.id.clone(),
             link: view.at(&format!("/dead/redrives/{}", report.id)),
             phase: report.phase,
             tone: match report.phase {
-                Phase::Done => "good",
-                Phase::Failed => "bad",
-                Phase::Stopped => "warn",
-                Phase::Canary | Phase::Watching | Phase::Rate if report.stalled => "warn",
-                Phase::Canary | Phase::Watching | Phase::Rate => "accent",
+                RedrivePhase::Done => "good",
+                RedrivePhase::Failed => "bad",
+                RedrivePhase::Stopped => "warn",
+                RedrivePhase::Canary | RedrivePhase::Watching | RedrivePhase::Rate
+                    if report.stalled =>
+                {
+                    "warn"
+                }
+                RedrivePhase::Canary | RedrivePhase::Watching | RedrivePhase::Rate => "accent",
             },
             sentence: report.why.clone().unwrap_or_else(|| doing(report)),
             by: report.by.clone(),
             reason: report.reason.clone().unwrap_or_default(),
-            started: When::new(report.started_at, now),
-            ended: When::maybe(report.ended_at, now),
+            started: RelativeTime::new(report.started_at, now),
+            ended: RelativeTime::maybe(report.ended_at, now),
             canary: plan.canary,
             max_failures: plan.max_failures,
             rate: plan.then_rate.to_string(),
@@ -294,7 +302,7 @@ impl Shown {
             expected: report
                 .expected
                 .map(|expected| expected.max(report.reached())),
-            last_goes: When::maybe(report.last_goes_at(now), now),
+            last_goes: RelativeTime::maybe(report.last_goes_at(now), now),
             is_ended: report.phase.is_ended(),
             is_stalled: report.stalled,
         }
@@ -316,12 +324,12 @@ fn doing(report: &RedriveReport) -> String {
         return "nobody runs it: its runner is gone, or left it in the middle".to_owned();
     }
     match report.phase {
-        Phase::Canary => format!("the first {} are being requeued", report.plan.canary),
-        Phase::Watching => format!(
+        RedrivePhase::Canary => format!("the first {} are being requeued", report.plan.canary),
+        RedrivePhase::Watching => format!(
             "{} of the first {} have not ended yet",
             report.open, report.requeued
         ),
-        Phase::Rate => format!("the rest follow at {}", report.plan.then_rate),
-        Phase::Done | Phase::Stopped | Phase::Failed => String::new(),
+        RedrivePhase::Rate => format!("the rest follow at {}", report.plan.then_rate),
+        RedrivePhase::Done | RedrivePhase::Stopped | RedrivePhase::Failed => String::new(),
     }
 }

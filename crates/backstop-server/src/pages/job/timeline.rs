@@ -1,22 +1,22 @@
 //! What happened to a job, in order: runs, what went wrong in them, and the waits between.
 
-use crate::pages::mark::When;
+use crate::pages::components::RelativeTime;
 use crate::pages::text;
-use backstop_core::failure::{Cause, Failure};
+use backstop_core::failure::{FailureCause, FailureRecord};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, State, Time};
+use backstop_core::{Job, JobState, Time};
 
 /// One thing that happened, or a wait.
-pub(super) struct Moment {
+pub(super) struct JobTimelineEntry {
     /// How it is drawn: `failed`, `ended`, `wait` or nothing.
     pub(super) look: &'static str,
     pub(super) title: String,
-    pub(super) at: Option<When>,
-    pub(super) failure: Option<Shown>,
+    pub(super) at: Option<RelativeTime>,
+    pub(super) failure: Option<JobFailureView>,
 }
 
 /// A failure as it is shown.
-pub(super) struct Shown {
+pub(super) struct JobFailureView {
     pub(super) number: usize,
     pub(super) error_type: String,
     pub(super) message: String,
@@ -27,9 +27,9 @@ pub(super) struct Shown {
 }
 
 /// Its life from the beginning to where it stands.
-pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment> {
+pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<JobTimelineEntry> {
     let failures = job.history.failures();
-    let mut moments = vec![plain("", "Came in", Some(job.inserted_at), now)];
+    let mut moments = vec![plain_entry("", "Came in", Some(job.inserted_at), now)];
     for (number, failure) in failures.iter().enumerate() {
         let is_gap = number > 0 && failure.attempt > failures[number - 1].attempt + 1;
         if is_gap {
@@ -38,11 +38,11 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
                 "{} between these are not kept",
                 text::many(left_out.into(), "failure", "failures")
             );
-            moments.push(plain("wait", &title, None, now));
+            moments.push(plain_entry("wait", &title, None, now));
         }
-        moments.push(failed(failure, number, redaction, now));
+        moments.push(failure_entry(failure, number, redaction, now));
         if let Some(wait) = failure.retry_in {
-            moments.push(plain(
+            moments.push(plain_entry(
                 "wait",
                 &format!("waited {}", text::span(wait)),
                 None,
@@ -50,32 +50,37 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
             ));
         }
     }
-    moments.extend(end(job, now));
+    moments.extend(last_entries(job, now));
     moments
 }
 
-fn plain(look: &'static str, title: &str, at: Option<Time>, now: Time) -> Moment {
-    Moment {
+fn plain_entry(look: &'static str, title: &str, at: Option<Time>, now: Time) -> JobTimelineEntry {
+    JobTimelineEntry {
         look,
         title: title.to_owned(),
-        at: When::maybe(at, now),
+        at: RelativeTime::maybe(at, now),
         failure: None,
     }
 }
 
-fn failed(failure: &Failure, number: usize, redaction: &Redaction, now: Time) -> Moment {
+fn failure_entry(
+    failure: &FailureRecord,
+    number: usize,
+    redaction: &Redaction,
+    now: Time,
+) -> JobTimelineEntry {
     let title = match failure.cause {
-        Cause::Failed => format!("Attempt {} failed", failure.attempt),
-        Cause::TimedOut => format!("Attempt {} ran past its time", failure.attempt),
-        Cause::Panicked => format!("Attempt {} panicked", failure.attempt),
-        Cause::Lost => "Its worker vanished".to_owned(),
+        FailureCause::Failed => format!("Attempt {} failed", failure.attempt),
+        FailureCause::TimedOut => format!("Attempt {} ran past its time", failure.attempt),
+        FailureCause::Panicked => format!("Attempt {} panicked", failure.attempt),
+        FailureCause::Lost => "Its worker vanished".to_owned(),
     };
     let error = redaction.error(&failure.error);
-    Moment {
+    JobTimelineEntry {
         look: "failed",
         title,
-        at: Some(When::new(failure.at, now)),
-        failure: Some(Shown {
+        at: Some(RelativeTime::new(failure.at, now)),
+        failure: Some(JobFailureView {
             number,
             error_type: error.error_type.unwrap_or_default(),
             message: error.message,
@@ -88,33 +93,33 @@ fn failed(failure: &Failure, number: usize, redaction: &Redaction, now: Time) ->
 }
 
 /// Where it stands.
-fn end(job: &Job, now: Time) -> Vec<Moment> {
+fn last_entries(job: &Job, now: Time) -> Vec<JobTimelineEntry> {
     let moment = match job.state {
-        State::Scheduled => plain("", "To run", Some(job.run_at), now),
-        State::Retrying => plain(
+        JobState::Scheduled => plain_entry("", "To run", Some(job.run_at), now),
+        JobState::Retrying => plain_entry(
             "",
             &format!("Attempt {} to run", job.attempt.saturating_add(1)),
             Some(job.run_at),
             now,
         ),
-        State::Ready => plain("", "Ready for a worker", Some(job.run_at), now),
-        State::Running => return running(job, now),
-        State::Done => plain("ended", "Done", job.finished_at, now),
-        State::Dead => plain("failed", "Given up", job.finished_at, now),
-        State::Cancelled => plain("", "Cancelled", job.finished_at, now),
+        JobState::Ready => plain_entry("", "Ready for a worker", Some(job.run_at), now),
+        JobState::Running => return running_entries(job, now),
+        JobState::Done => plain_entry("ended", "Done", job.finished_at, now),
+        JobState::Dead => plain_entry("failed", "Given up", job.finished_at, now),
+        JobState::Cancelled => plain_entry("", "Cancelled", job.finished_at, now),
     };
     vec![moment]
 }
 
 /// Who has had it since when, and whether that one is still to be counted on.
-fn running(job: &Job, now: Time) -> Vec<Moment> {
+fn running_entries(job: &Job, now: Time) -> Vec<JobTimelineEntry> {
     let attempt = format!("Attempt {}", job.attempt);
     let Some(claimant) = &job.held_by else {
-        return vec![plain("ended", &format!("{attempt} runs"), None, now)];
+        return vec![plain_entry("ended", &format!("{attempt} runs"), None, now)];
     };
     let (worker, since) = (&claimant.worker, Some(claimant.since));
     if claimant.until >= now {
-        return vec![plain(
+        return vec![plain_entry(
             "ended",
             &format!("{attempt} runs on {worker}, started"),
             since,
@@ -123,7 +128,7 @@ fn running(job: &Job, now: Time) -> Vec<Moment> {
     }
     let title = format!("The lease of {worker} is over");
     vec![
-        plain("", &format!("{attempt} started on {worker}"), since, now),
-        plain("failed", &title, Some(claimant.until), now),
+        plain_entry("", &format!("{attempt} started on {worker}"), since, now),
+        plain_entry("failed", &title, Some(claimant.until), now),
     ]
 }

@@ -1,31 +1,31 @@
 //! Doing something to jobs: first how many, then whether, then it.
 
 use super::filter::JobFilter;
-use super::{Chip, short};
-use crate::bulk::{Bulk, Counted, Plan, Target, preview};
-use crate::pages::link::Link;
-use crate::pages::pick::{Pick, by_queue};
-use crate::pages::{Frame, Note, PageFailure, Posted, Section, View, text};
+use super::{FilterChip, short};
+use crate::bulk::{BulkActions, BulkPlan, BulkTarget, JobCount, count_target};
+use crate::pages::job_ref::{JobRef, by_queue};
+use crate::pages::link::PageLink;
+use crate::pages::{FlashMessage, PageFailure, PageFrame, PageSection, PageView, PostedForm, text};
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::operate::ChangedJobs;
 use backstop_core::JobId;
-use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::port::Answer;
+use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
+use backstop_core::port::StoreResult;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
 #[expect(clippy::struct_excessive_bools, reason = "what a template asks")]
-struct Page {
-    frame: Frame,
+struct JobConfirmPage {
+    frame: PageFrame,
     verb: &'static str,
     is_danger: bool,
     consequence: &'static str,
     count: Option<String>,
     is_exact: bool,
     ids: Vec<(String, String)>,
-    chips: Vec<Chip>,
+    chips: Vec<FilterChip>,
     is_all: bool,
     must_type: bool,
     act: String,
@@ -35,34 +35,39 @@ struct Page {
 }
 
 /// What is asked of jobs.
-pub(in crate::pages) fn action(view: &View, word: Option<&str>) -> Result<Action, PageFailure> {
+pub(in crate::pages) fn action(
+    view: &PageView,
+    word: Option<&str>,
+) -> Result<AmendAction, PageFailure> {
     match word {
-        Some("retry") => Ok(Action::Retry),
-        Some("cancel") => Ok(Action::Cancel),
-        Some("delete") => Ok(Action::Delete),
+        Some("retry") => Ok(AmendAction::Retry),
+        Some("cancel") => Ok(AmendAction::Cancel),
+        Some("delete") => Ok(AmendAction::Delete),
         _ => Err(view.bad("Jobs can be retried, cancelled and deleted; say which.")),
     }
 }
 
 /// Its word in the address, what it does in a sentence, and whether it cannot be undone.
-pub(in crate::pages) const fn told(action: &Action) -> (&'static str, &'static str, bool) {
+pub(in crate::pages) const fn describe_action(
+    action: &AmendAction,
+) -> (&'static str, &'static str, bool) {
     match action {
-        Action::Retry => (
+        AmendAction::Retry => (
             "retry",
             "Waiting jobs run at once; dead and cancelled ones get all their attempts again. Running, ready and done ones are left alone.",
             false,
         ),
-        Action::Cancel => (
+        AmendAction::Cancel => (
             "cancel",
             "They do not run any more; workers that run one are told to stop. A cancelled job can be retried.",
             true,
         ),
-        Action::Delete => (
+        AmendAction::Delete => (
             "delete",
             "They are removed with their history and cannot be brought back. Running ones are left alone.",
             true,
         ),
-        Action::Move(_) => (
+        AmendAction::Move(_) => (
             "move",
             "They run in the other queue, with all attempts again.",
             false,
@@ -71,36 +76,36 @@ pub(in crate::pages) const fn told(action: &Action) -> (&'static str, &'static s
 }
 
 /// What is about to happen, and to how many.
-pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
+pub(super) async fn confirm(view: PageView) -> Result<Response, PageFailure> {
     let action = action(&view, view.query("action"))?;
-    let (verb, consequence, is_danger) = told(&action);
+    let (verb, consequence, is_danger) = describe_action(&action);
     let filter = JobFilter::of(&view)?;
-    let picks = Pick::all(&view, view.query_all("id"))?;
+    let picks = JobRef::all(&view, view.query_all("id"))?;
     let is_matching = view.query("all").is_some();
     let back = filter.link(&view);
     if picks.is_empty() && !is_matching {
-        let note = Note::refused(
+        let note = FlashMessage::refused(
             "Nothing was selected: tick the boxes of some jobs, or choose all that match.",
         );
-        return Ok(note.on(view.app().base(), &back.to_string()));
+        return Ok(note.redirect(view.app().base(), &back.to_string()));
     }
     let count = if is_matching {
-        view.ask(preview(
+        view.ask(count_target(
             view.app(),
-            &Target::jobs(&filter.search(), &action),
+            &BulkTarget::jobs(&filter.search(), &action),
         ))
         .await?
     } else {
-        Counted::Exactly(picks.len() as u64)
+        JobCount::Exactly(picks.len() as u64)
     };
-    let fields = handed_on(verb, &filter.on(String::new()), &picks, is_matching);
-    let page = Page {
-        frame: view.frame(Section::Jobs, format!("{} jobs?", capital(verb))),
+    let fields = confirm_fields(verb, &filter.on(String::new()), &picks, is_matching);
+    let page = JobConfirmPage {
+        frame: view.frame(PageSection::Jobs, format!("{} jobs?", capital(verb))),
         verb,
         is_danger,
         consequence,
         is_exact: count.exact().is_some(),
-        count: told_count(count),
+        count: describe_count(count),
         ids: picks
             .iter()
             .map(|pick| (short(pick.id), pick.link(&view, "/jobs").to_string()))
@@ -111,7 +116,7 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
             Vec::new()
         },
         is_all: is_matching && filter == JobFilter::default(),
-        must_type: is_matching && action == Action::Delete,
+        must_type: is_matching && action == AmendAction::Delete,
         act: view.at("/jobs/act"),
         fields,
         back: back.to_string(),
@@ -121,15 +126,15 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
 }
 
 /// How many there are, where something was found out.
-pub(in crate::pages) fn told_count(counted: Counted) -> Option<String> {
-    (counted != Counted::AtLeast(0)).then(|| counted.to_string())
+pub(in crate::pages) fn describe_count(counted: JobCount) -> Option<String> {
+    (counted != JobCount::AtLeast(0)).then(|| counted.to_string())
 }
 
 /// What the confirmation hands on.
-pub(in crate::pages) fn handed_on(
+pub(in crate::pages) fn confirm_fields(
     verb: &str,
-    filter: &Link,
-    picks: &[Pick],
+    filter: &PageLink,
+    picks: &[JobRef],
     is_matching: bool,
 ) -> Vec<(String, String)> {
     let mut fields = vec![("action".to_owned(), verb.to_owned())];
@@ -143,23 +148,28 @@ pub(in crate::pages) fn handed_on(
 }
 
 /// Does it: to those that were picked at once, to all that match in the background.
-pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn act(view: PageView, posted: PostedForm) -> Result<Response, PageFailure> {
     let action = action(&view, posted.get("action"))?;
     let filter = JobFilter::posted(&view, &posted)?;
     let back = match posted.get("back") {
-        Some("job") => Pick::read(posted.get("id").unwrap_or_default()).link(&view, "/jobs"),
+        Some("job") => JobRef::read(posted.get("id").unwrap_or_default()).link(&view, "/jobs"),
         _ => filter.link(&view),
     };
     if posted.get("all").is_some() {
-        if !is_meant(&posted, &action) {
-            return Ok(unmeant(&view, &posted, filter.on(view.at("/jobs/confirm"))));
+        if !is_confirmed(&posted, &action) {
+            return Ok(back_to_confirm(
+                &view,
+                &posted,
+                filter.on(view.at("/jobs/confirm")),
+            ));
         }
-        let target = Target::jobs(&filter.search(), &action);
+        let target = BulkTarget::jobs(&filter.search(), &action);
         return start(&view, &posted, target, &back).await;
     }
-    let picks = Pick::all(&view, posted.all("id"))?;
+    let picks = JobRef::all(&view, posted.all("id"))?;
     if picks.is_empty() {
-        return Ok(Note::refused("Nothing was selected.").on(view.app().base(), &back.to_string()));
+        return Ok(FlashMessage::refused("Nothing was selected.")
+            .redirect(view.app().base(), &back.to_string()));
     }
     let selection = |(queue, ids)| match queue {
         Some(queue) => Selection::Within(queue, ids),
@@ -171,27 +181,33 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         .changes(&posted)?
         .amend_each(&selections, &action, &mut changed)
         .await;
-    let outcome = Outcome::of(&view, done, changed.count, changed.refused, 0)?;
-    let is_gone =
-        matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
+    let outcome = JobActionOutcome::of(&view, done, changed.count, changed.refused, 0)?;
+    let is_gone = matches!(action, AmendAction::Delete)
+        && posted.get("back") == Some("job")
+        && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
     Ok(outcome
         .note(&action)
-        .on(view.app().base(), &back.to_string()))
+        .redirect(view.app().base(), &back.to_string()))
 }
 
 /// Whether all that match may be changed: to remove them, whoever asks has typed the word. One
 /// click too many is no word.
-pub(in crate::pages) fn is_meant(posted: &Posted, action: &Action) -> bool {
-    *action != Action::Delete || posted.get("typed") == Some(told(action).0)
+pub(in crate::pages) fn is_confirmed(posted: &PostedForm, action: &AmendAction) -> bool {
+    *action != AmendAction::Delete || posted.get("typed") == Some(describe_action(action).0)
 }
 
 /// Back to the question, which names what it is about.
-pub(in crate::pages) fn unmeant(view: &View, posted: &Posted, question: Link) -> Response {
-    let note =
-        Note::refused("Nothing was deleted: to delete all that match, type the word delete.");
+pub(in crate::pages) fn back_to_confirm(
+    view: &PageView,
+    posted: &PostedForm,
+    question: PageLink,
+) -> Response {
+    let note = FlashMessage::refused(
+        "Nothing was deleted: to delete all that match, type the word delete.",
+    );
     let question = question.with("action", "delete").with("all", "matching");
-    note.on(
+    note.redirect(
         view.app().base(),
         &question
             .with_some("reason", posted.get("reason"))
@@ -201,54 +217,54 @@ pub(in crate::pages) fn unmeant(view: &View, posted: &Posted, question: Link) ->
 
 /// Starts a run in the background, and shows it.
 pub(in crate::pages) async fn start(
-    view: &View,
-    posted: &Posted,
-    target: Target,
-    back: &Link,
+    view: &PageView,
+    posted: &PostedForm,
+    target: BulkTarget,
+    back: &PageLink,
 ) -> Result<Response, PageFailure> {
-    let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
+    let bulk = BulkActions::new(view.app(), view.who()).because(posted.reason(view)?);
     let Some(place) = bulk.enter() else {
-        let note = Note::refused(
+        let note = FlashMessage::refused(
             "As many bulk actions are under way as this server takes, or takes from one person; \
              nothing was changed. Wait for one to end.",
         );
-        return Ok(note.on(view.app().base(), &back.to_string()));
+        return Ok(note.redirect(view.app().base(), &back.to_string()));
     };
-    let expected = view.ask(preview(view.app(), &target)).await?.exact();
-    let plan = Plan {
+    let expected = view.ask(count_target(view.app(), &target)).await?.exact();
+    let plan = BulkPlan {
         target,
         expected,
         back: back.to_string(),
     };
     let id = view.ask(bulk.start_in(place, plan)).await?;
-    Ok(see(&view.at(&format!("/jobs/runs/{id}"))))
+    Ok(redirect_to(&view.at(&format!("/jobs/runs/{id}"))))
 }
 
 /// To another page.
-pub(in crate::pages) fn see(address: &str) -> Response {
+pub(in crate::pages) fn redirect_to(address: &str) -> Response {
     use axum::response::IntoResponse;
     let location = [(axum::http::header::LOCATION, address.to_owned())];
     (StatusCode::SEE_OTHER, location).into_response()
 }
 
 /// What became of those that were picked.
-pub(in crate::pages) struct Outcome {
+pub(in crate::pages) struct JobActionOutcome {
     pub(in crate::pages) count: u64,
-    refused: Vec<(JobId, Refusal)>,
+    refused: Vec<(JobId, AmendRefusal)>,
     /// How many more were refused than are listed.
     more_refused: u64,
     /// What the store said where it failed in the middle.
     broke_off: Option<String>,
 }
 
-impl Outcome {
+impl JobActionOutcome {
     /// What was done, and how it ended. A store that fails before anything was done has a page of
     /// its own.
     pub(in crate::pages) fn of(
-        view: &View,
-        done: Answer<()>,
+        view: &PageView,
+        done: StoreResult<()>,
         count: u64,
-        refused: Vec<(JobId, Refusal)>,
+        refused: Vec<(JobId, AmendRefusal)>,
         more_refused: u64,
     ) -> Result<Self, PageFailure> {
         match done {
@@ -263,41 +279,41 @@ impl Outcome {
     }
 
     /// What was done, in a sentence; what was refused, and why.
-    pub(in crate::pages) fn note(&self, action: &Action) -> Note {
+    pub(in crate::pages) fn note(&self, action: &AmendAction) -> FlashMessage {
         let done = match action {
-            Action::Retry => "ready to run now",
-            Action::Cancel => "cancelled",
-            Action::Delete => "deleted",
-            Action::Move(_) => "moved",
+            AmendAction::Retry => "ready to run now",
+            AmendAction::Cancel => "cancelled",
+            AmendAction::Delete => "deleted",
+            AmendAction::Move(_) => "moved",
         };
         let jobs = text::many(self.count, "job is", "jobs are");
         if let Some(error) = &self.broke_off {
-            return Note::refused(format!(
+            return FlashMessage::refused(format!(
                 "{jobs} {done}, then the store failed: {error}. Look at the others and go on with those."
             ));
         }
         let Some((id, why)) = self.refused.first() else {
-            return Note::done(format!("{jobs} {done}."));
+            return FlashMessage::done(format!("{jobs} {done}."));
         };
         let left = text::many(self.refused.len() as u64 + self.more_refused, "was", "were");
         let advice = advice(*why);
-        Note::refused(format!(
+        FlashMessage::refused(format!(
             "{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"
         ))
     }
 }
 
 /// What to do about a refusal.
-const fn advice(refusal: Refusal) -> &'static str {
+const fn advice(refusal: AmendRefusal) -> &'static str {
     match refusal {
-        Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
-        Refusal::Full => "Raise max_size, or try again when there is room.",
-        Refusal::Running => "Cancel it, then try again.",
-        Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => {
+        AmendRefusal::UniqueKeyHeld(_) => "Let that one end, or cancel it, and try again.",
+        AmendRefusal::Full => "Raise max_size, or try again when there is room.",
+        AmendRefusal::Running => "Cancel it, then try again.",
+        AmendRefusal::NotFound | AmendRefusal::Done | AmendRefusal::Ready | AmendRefusal::Ended => {
             "Nothing needs to be done."
         }
-        Refusal::Ambiguous => "Open it by its id and choose the queue.",
-        Refusal::Alive | Refusal::Elsewhere(_) => "Look at it again before you go on.",
+        AmendRefusal::Ambiguous => "Open it by its id and choose the queue.",
+        AmendRefusal::Alive | AmendRefusal::OtherState(_) => "Look at it again before you go on.",
     }
 }
 

@@ -1,20 +1,20 @@
 //! Which jobs: what the address says, and how many that is without counting them.
 
-use super::{Chip, Shown};
-use crate::bulk::{Counted, is_kept, kept};
-use crate::pages::link::Link;
-use crate::pages::{PageFailure, Posted, View};
-use backstop::search::{BadSearch, Search, SearchText};
+use super::{FilterChip, JobFilterForm};
+use crate::bulk::{JobCount, has_stored_count, stored_count};
+use crate::pages::link::PageLink;
+use crate::pages::{PageFailure, PageView, PostedForm};
+use backstop::search::{InvalidSearchText, JobSearch, SearchText};
 use backstop_core::amend::Filter;
 use backstop_core::port::QueueStatus;
-use backstop_core::{Kind, QueueName, State, WorkerName};
+use backstop_core::{JobState, Kind, QueueName, WorkerName};
 
 /// Which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::pages) struct JobFilter {
     pub(in crate::pages) queue: Option<QueueName>,
     pub(in crate::pages) kind: Option<Kind>,
-    pub(in crate::pages) state: Option<State>,
+    pub(in crate::pages) state: Option<JobState>,
     pub(in crate::pages) text: Option<SearchText>,
     /// Held by this worker: running ones.
     pub(in crate::pages) worker: Option<WorkerName>,
@@ -22,22 +22,22 @@ pub(in crate::pages) struct JobFilter {
 
 impl JobFilter {
     /// What an address says.
-    pub(super) fn of(view: &View) -> Result<Self, PageFailure> {
+    pub(super) fn of(view: &PageView) -> Result<Self, PageFailure> {
         Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
     /// What a form says.
-    pub(super) fn posted(view: &View, posted: &Posted) -> Result<Self, PageFailure> {
+    pub(super) fn posted(view: &PageView, posted: &PostedForm) -> Result<Self, PageFailure> {
         Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }
 
     fn read<'a>(
-        view: &View,
-        said: impl Fn(&str) -> Option<&'a str>,
+        view: &PageView,
+        param: impl Fn(&str) -> Option<&'a str>,
         exactly: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Self, PageFailure> {
         let filter = Self {
-            queue: said("queue")
+            queue: param("queue")
                 .map(QueueName::new)
                 .transpose()
                 .map_err(|error| view.bad(error))?,
@@ -45,14 +45,14 @@ impl JobFilter {
                 .map(Kind::new)
                 .transpose()
                 .map_err(|error| view.bad(error))?,
-            state: said("state")
+            state: param("state")
                 .map(str::parse)
                 .transpose()
                 .map_err(|error| view.bad(error))?,
-            text: said("text")
+            text: param("text")
                 .map(str::parse)
                 .transpose()
-                .map_err(|error: BadSearch| view.bad(error))?,
+                .map_err(|error: InvalidSearchText| view.bad(error))?,
             worker: exactly("worker").map(WorkerName::new),
         };
         filter.search().state().map_err(|error| view.bad(error))?;
@@ -60,13 +60,13 @@ impl JobFilter {
     }
 
     /// The list of them.
-    pub(super) fn link(&self, view: &View) -> Link {
+    pub(super) fn link(&self, view: &PageView) -> PageLink {
         self.on(view.at("/jobs"))
     }
 
     /// An address with this filter.
-    pub(super) fn on(&self, path: String) -> Link {
-        Link::to(path)
+    pub(super) fn on(&self, path: String) -> PageLink {
+        PageLink::to(path)
             .with_some("queue", self.queue.as_ref())
             .with_some("kind", self.kind.as_ref())
             .with_some("state", self.state)
@@ -75,7 +75,7 @@ impl JobFilter {
     }
 
     /// What is to be looked for.
-    pub(super) fn search(&self) -> Search {
+    pub(super) fn search(&self) -> JobSearch {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
         let filter = Filter {
             queue,
@@ -83,7 +83,7 @@ impl JobFilter {
             state,
             fingerprint: None,
         };
-        Search {
+        JobSearch {
             filter,
             text: self.text.clone(),
             worker: self.worker.clone(),
@@ -91,20 +91,20 @@ impl JobFilter {
     }
 
     /// The state that is meant, if one is.
-    pub(super) fn state(&self) -> Option<State> {
+    pub(super) fn state(&self) -> Option<JobState> {
         self.state
-            .or_else(|| self.worker.as_ref().map(|_| State::Running))
+            .or_else(|| self.worker.as_ref().map(|_| JobState::Running))
     }
 
     /// How many there are, from the counts that the store keeps, without looking at any. `None` if
     /// the queue is not known.
-    pub(super) fn count(&self, queues: &[QueueStatus]) -> Option<Counted> {
+    pub(super) fn count(&self, queues: &[QueueStatus]) -> Option<JobCount> {
         let search = self.search();
         let is_known = self
             .queue
             .as_ref()
             .is_none_or(|name| queues.iter().any(|queue| queue.name == *name));
-        let count = kept(
+        let count = stored_count(
             &Filter {
                 state: self.state(),
                 ..search.filter.clone()
@@ -113,16 +113,16 @@ impl JobFilter {
             None,
         );
         is_known.then(|| {
-            if is_kept(&search) {
-                Counted::Exactly(count)
+            if has_stored_count(&search) {
+                JobCount::Exactly(count)
             } else {
-                Counted::AtMost(count)
+                JobCount::AtMost(count)
             }
         })
     }
 
-    pub(super) fn shown(&self) -> Shown {
-        Shown {
+    pub(super) fn to_form(&self) -> JobFilterForm {
+        JobFilterForm {
             queue: self
                 .queue
                 .as_ref()
@@ -152,8 +152,8 @@ impl JobFilter {
     }
 
     /// Its parts, each with the list that is without it.
-    pub(super) fn chips(&self, link: &Link) -> Vec<Chip> {
-        let said = [
+    pub(super) fn chips(&self, link: &PageLink) -> Vec<FilterChip> {
+        let fields = [
             ("queue", self.queue.as_ref().map(ToString::to_string)),
             ("kind", self.kind.as_ref().map(ToString::to_string)),
             ("state", self.state.map(|state| state.to_string())),
@@ -161,33 +161,33 @@ impl JobFilter {
             ("worker", self.worker.as_ref().map(ToString::to_string)),
         ];
         let chip = |(name, value): (&'static str, Option<String>)| {
-            Some(Chip {
+            Some(FilterChip {
                 name,
                 value: value?,
                 without: link.clone().without(name).to_string(),
             })
         };
-        said.into_iter().filter_map(chip).collect()
+        fields.into_iter().filter_map(chip).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstop_core::bounds::Bounds;
-    use backstop_core::port::{Counts, Gate, Totals};
+    use backstop_core::bounds::QueueBounds;
+    use backstop_core::port::{QueueState, QueueTotals, StateCounts};
 
     fn queue(name: &str, dead: u64, running: u64) -> QueueStatus {
-        let mut counts = Counts::default();
-        *counts.of_mut(State::Dead) = dead;
-        *counts.of_mut(State::Running) = running;
+        let mut counts = StateCounts::default();
+        *counts.of_mut(JobState::Dead) = dead;
+        *counts.of_mut(JobState::Running) = running;
         QueueStatus {
             name: QueueName::new(name).unwrap(),
-            gate: Gate::Open,
+            state: QueueState::Active,
             counts,
-            totals: Totals::default(),
+            totals: QueueTotals::default(),
             next_ready: None,
-            bounds: Bounds::default(),
+            bounds: QueueBounds::default(),
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         check(&a, Some("5"));
         check(
             &JobFilter {
-                state: Some(State::Running),
+                state: Some(JobState::Running),
                 ..a.clone()
             },
             Some("2"),

@@ -2,10 +2,10 @@
 //! has to know them by heart. A list that the page carries; it needs no script, and what is not in
 //! it can be typed all the same.
 
-use crate::pages::View;
+use crate::pages::PageView;
 use backstop::workers::LISTED;
 use backstop_core::Job;
-use backstop_core::port::{Answer, QueueStatus};
+use backstop_core::port::{QueueStatus, StoreResult};
 use std::collections::BTreeSet;
 
 /// Queues that are offered.
@@ -17,7 +17,7 @@ const WORKERS_MAX: usize = 200;
 
 /// What is offered, by field.
 #[derive(Default)]
-pub(super) struct Suggested {
+pub(super) struct FilterSuggestions {
     pub(super) queues: Vec<String>,
     /// Of the jobs on the page, of what workers have handlers for, and of what the configuration
     /// enqueues.
@@ -25,8 +25,12 @@ pub(super) struct Suggested {
     pub(super) workers: Vec<String>,
 }
 
-impl Suggested {
-    pub(super) async fn of(view: &View, queues: &[QueueStatus], jobs: &[Job]) -> Answer<Self> {
+impl FilterSuggestions {
+    pub(super) async fn of(
+        view: &PageView,
+        queues: &[QueueStatus],
+        jobs: &[Job],
+    ) -> StoreResult<Self> {
         let (backstop, config) = (view.app().backstop(), view.app().config());
         let known = backstop.known_kinds(KINDS_MAX).await?;
         let workers = view.store().workers(LISTED, view.now()).await?;

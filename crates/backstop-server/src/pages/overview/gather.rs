@@ -1,22 +1,23 @@
 //! What the overview looks at: a fixed number of questions, each of which the store answers from
 //! what it keeps.
 
-use super::seldom::{Seen, Seldom};
-use crate::bulk::{self, Bulk};
-use crate::doctor::Opinion;
-use crate::history::{Alarms, QueueSeries, StreamSeries};
-use crate::pages::View;
+use super::cached_query::{OverviewCache, SchedulesAndSweeps};
+use crate::bulk::{self, BulkActions};
+use crate::doctor::DoctorReport;
+use crate::history::{QueueSeries, StreamAlarms, StreamSeries};
+use crate::pages::PageView;
 use crate::pages::queues::taking_jobs;
-use backstop::breakers::GuardStatus;
+use backstop::breakers::BreakerInfo;
 use backstop::dead::redrive::RedriveReport;
-use backstop::overlaps::Overlap;
-use backstop::rates::RateStatus;
-use backstop::tables::Failing;
+use backstop::overlaps::RunOverlap;
+use backstop::rate_limits::RateStatus;
+use backstop::tables::FailingPasses;
 use backstop::workers::{LISTED, is_heard};
 use backstop_core::port::{
-    Answer, ExpiredLeases, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
+    DeadLetterGroup, ExpiredLeases, KeyFilter, KeyStatus, QueueStatus, StoreResult, StreamStatus,
+    WorkerStatus,
 };
-use backstop_core::stream::Standing;
+use backstop_core::stream::KeyState;
 use backstop_core::{QueueName, Span, StreamName, Time};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -29,33 +30,33 @@ const OVERLAPS_MAX: usize = 20;
 /// Tables that are looked at.
 const TABLES_MAX: usize = 50;
 /// Everything the overview knows.
-pub(super) struct Facts {
+pub(super) struct OverviewFacts {
     pub(super) now: Time,
     pub(super) queues: Vec<QueueStatus>,
     /// Those heard of within the hour.
     pub(super) workers: Vec<WorkerStatus>,
-    pub(super) guards: Vec<GuardStatus>,
+    pub(super) guards: Vec<BreakerInfo>,
     /// Rate limits that workers heed.
     pub(super) rates: Vec<(QueueName, RateStatus)>,
     /// Dead letters by what they died of.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<DeadLetterGroup>,
     /// Leases that somebody should have taken over by now.
     pub(super) overdue: ExpiredLeases,
     pub(super) streams: Vec<StreamStatus>,
     /// What rings of them.
-    pub(super) alarms: Alarms,
+    pub(super) alarms: StreamAlarms,
     /// Streams with keys that stand still.
-    pub(super) halted: Vec<Halted>,
+    pub(super) halted: Vec<HaltedKeys>,
     /// Streams with keys that were to be looked at, and nobody did.
-    pub(super) forsaken: Vec<Forsaken>,
+    pub(super) unserved: Vec<UnservedKeys>,
     /// What schedules missed, and how sweeps went.
-    pub(super) seldom: Seen,
+    pub(super) schedules_and_sweeps: SchedulesAndSweeps,
     /// Bulk actions, ended ones too.
-    pub(super) bulk: Vec<bulk::Report>,
+    pub(super) bulk: Vec<bulk::BulkReport>,
     /// The newest runs that were alive while another worker could have had their job.
-    pub(super) overlaps: Vec<Overlap>,
+    pub(super) overlaps: Vec<RunOverlap>,
     /// What the doctor says.
-    pub(super) opinion: Opinion,
+    pub(super) opinion: DoctorReport,
     /// How each queue went in the last minutes, as far as this server saw it.
     pub(super) recent: BTreeMap<QueueName, QueueSeries>,
     /// The same of each stream.
@@ -63,19 +64,19 @@ pub(super) struct Facts {
     /// Redrives that have not ended and that nobody runs.
     pub(super) stalled: Vec<RedriveReport>,
     /// Tables whose passes fail.
-    pub(super) failing: Vec<(String, Failing)>,
+    pub(super) failing: Vec<(String, FailingPasses)>,
     /// Those of them that are heard, and take new jobs.
     pub(super) taking: Vec<WorkerStatus>,
 }
 
 /// Keys that stand still, and keys that nobody looks at.
 #[derive(Clone, Default)]
-pub(super) struct Still {
-    halted: Vec<Halted>,
-    forsaken: Vec<Forsaken>,
+pub(super) struct StuckKeys {
+    halted: Vec<HaltedKeys>,
+    unserved: Vec<UnservedKeys>,
 }
 
-impl Still {
+impl StuckKeys {
     /// What of it is about streams that hold records now.
     pub(super) fn of(mut self, streams: &[StreamStatus]) -> Self {
         let holds = |name: &StreamName| {
@@ -84,14 +85,14 @@ impl Still {
                 .any(|status| status.name == *name && status.holding > 0)
         };
         self.halted.retain(|halted| holds(&halted.stream));
-        self.forsaken.retain(|forsaken| holds(&forsaken.stream));
+        self.unserved.retain(|unserved| holds(&unserved.stream));
         self
     }
 }
 
 /// Keys of a stream that stand still.
 #[derive(Clone)]
-pub(super) struct Halted {
+pub(super) struct HaltedKeys {
     pub(super) stream: StreamName,
     /// How many were seen.
     pub(super) count: u64,
@@ -101,7 +102,7 @@ pub(super) struct Halted {
 
 /// Keys of a stream that were to be looked at, and nobody did.
 #[derive(Clone)]
-pub(super) struct Forsaken {
+pub(super) struct UnservedKeys {
     pub(super) stream: StreamName,
     /// How many were seen.
     pub(super) count: u64,
@@ -111,8 +112,8 @@ pub(super) struct Forsaken {
     pub(super) is_partial: bool,
 }
 
-impl Facts {
-    pub(super) async fn gather(view: &View, seldom: &Seldom) -> Answer<Self> {
+impl OverviewFacts {
+    pub(super) async fn gather(view: &PageView, cache: &OverviewCache) -> StoreResult<Self> {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
@@ -130,23 +131,23 @@ impl Facts {
                 view.app().history().recent_stream(&stream.name, now),
             )
         });
-        let Still { halted, forsaken } = seldom.still(view, &streams, now).await?;
+        let StuckKeys { halted, unserved } = cache.stuck_keys(view, &streams, now).await?;
         Ok(Self {
             taking: taking_jobs(&workers, now),
             workers: workers.into_iter().map(|worker| worker.status).collect(),
             guards: backstop.breakers().list().await?,
             rates: backstop.rates().await?,
-            groups: seldom.groups(view, &queues, now).await?,
-            overdue: backstop.left_behind().await?,
-            alarms: Alarms::read(backstop, &streams).await?,
-            seldom: seldom.look(view, now).await?,
-            bulk: Bulk::new(view.app(), view.who()).reports().await?,
+            groups: cache.groups(view, &queues, now).await?,
+            overdue: backstop.overdue_leases().await?,
+            alarms: StreamAlarms::read(backstop, &streams).await?,
+            schedules_and_sweeps: cache.schedules_and_sweeps(view, now).await?,
+            bulk: BulkActions::new(view.app(), view.who()).reports().await?,
             overlaps: backstop.overlaps(OVERLAPS_MAX).await?,
             halted,
-            forsaken,
-            opinion: view.app().doctor().opinion(view.app()),
-            stalled: stalled(view).await?,
-            failing: failing(view).await?,
+            unserved,
+            opinion: view.app().doctor().report(view.app()),
+            stalled: read_stalled_redrives(view).await?,
+            failing: read_failing_tables(view).await?,
             recent: recent.collect(),
             recent_streams: recent_streams.collect(),
             queues,
@@ -174,7 +175,7 @@ impl Facts {
     }
 }
 
-async fn stalled(view: &View) -> Answer<Vec<RedriveReport>> {
+async fn read_stalled_redrives(view: &PageView) -> StoreResult<Vec<RedriveReport>> {
     let redrives = view.app().backstop().dead().redrives().await?;
     Ok(redrives
         .into_iter()
@@ -183,22 +184,26 @@ async fn stalled(view: &View) -> Answer<Vec<RedriveReport>> {
 }
 
 /// The tables of the configuration whose passes fail.
-async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
+async fn read_failing_tables(view: &PageView) -> StoreResult<Vec<(String, FailingPasses)>> {
     let (config, backstop) = (view.app().config(), view.app().backstop());
     let tables = config.tables.values().take(TABLES_MAX).map(|entry| async {
-        let failing = backstop.adopted(&entry.table).failing().await?;
+        let failing = backstop.adopted_table(&entry.table).failing().await?;
         Ok(failing.map(|failing| (entry.table.name().to_owned(), failing)))
     });
-    let failing: Answer<Vec<_>> = join_all(tables).await.into_iter().collect();
+    let failing: StoreResult<Vec<_>> = join_all(tables).await.into_iter().collect();
     Ok(failing?.into_iter().flatten().collect())
 }
 
 /// Keys that stand still and keys that nobody looks at, of the first keys that hold something.
-pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
-    let Still {
+pub(super) async fn read_stuck_keys(
+    view: &PageView,
+    streams: &[StreamStatus],
+    now: Time,
+) -> StoreResult<StuckKeys> {
+    let StuckKeys {
         mut halted,
-        mut forsaken,
-    } = Still::default();
+        mut unserved,
+    } = StuckKeys::default();
     for status in streams
         .iter()
         .filter(|status| status.holding > 0)
@@ -207,14 +212,14 @@ pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> A
         let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else {
             continue;
         };
-        let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
+        let keys = stream.keys(None, KeyFilter::Holding, KEYS_MAX).await?;
         let is_partial = status.holding > keys.len() as u64;
         let is_halted = |key: &&KeyStatus| {
-            Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some())
+            KeyState::from_bytes(&key.state).is_ok_and(|known| known.halted.is_some())
         };
         let count = keys.iter().filter(is_halted).count() as u64;
         if count > 0 {
-            halted.push(Halted {
+            halted.push(HaltedKeys {
                 stream: status.name.clone(),
                 count,
                 is_partial,
@@ -227,7 +232,7 @@ pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> A
         let overdue: Vec<Span> = overdue.filter(|since| *since > Span::ZERO).collect();
         if let Some(longest) = overdue.iter().copied().max() {
             let (stream, count) = (status.name.clone(), overdue.len() as u64);
-            forsaken.push(Forsaken {
+            unserved.push(UnservedKeys {
                 stream,
                 count,
                 longest,
@@ -235,5 +240,5 @@ pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> A
             });
         }
     }
-    Ok(Still { halted, forsaken })
+    Ok(StuckKeys { halted, unserved })
 }

@@ -7,16 +7,16 @@ mod runs;
 mod streams;
 
 use super::LATE;
-use super::gather::Facts;
-use crate::history::Series;
-use crate::pages::link::{Link, part};
+use super::gather::OverviewFacts;
+use crate::history::TimeSeries;
+use crate::pages::link::{PageLink, part};
 use crate::pages::text;
-use backstop::breakers::GuardStatus;
-use backstop::examine::keeps_back;
-use backstop::tables::Failing;
-use backstop_core::gate::Shut;
-use backstop_core::port::{Finding, Gate, Grade, QueueStatus};
-use backstop_core::{QueueName, Span, State};
+use backstop::breakers::BreakerInfo;
+use backstop::examine::blocks_jobs;
+use backstop::tables::FailingPasses;
+use backstop_core::gate::ShutReason;
+use backstop_core::port::{FindingSeverity, QueueState, QueueStatus, StoreFinding};
+use backstop_core::{JobState, QueueName, Span};
 use std::collections::BTreeMap;
 
 /// A queue that nobody serves is stuck once its oldest ready job has waited this long.
@@ -37,8 +37,8 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 
 /// Something that somebody should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Problem {
-    pub(super) weight: Weight,
+pub(super) struct OverviewProblem {
+    pub(super) weight: ProblemSeverity,
     /// A word for it.
     pub(super) kind: &'static str,
     pub(super) sentence: String,
@@ -49,14 +49,14 @@ pub(super) struct Problem {
 
 /// How pressing it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Weight {
+pub(super) enum ProblemSeverity {
     /// Work stands still, or is about to.
     Bad,
     /// Somebody should look.
     Warn,
 }
 
-impl Weight {
+impl ProblemSeverity {
     pub(super) const fn class(self) -> &'static str {
         match self {
             Self::Bad => "problem-bad",
@@ -66,10 +66,10 @@ impl Weight {
 }
 
 /// All problems, the worst first.
-pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
+pub(super) fn problems(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let mut found = Vec::new();
     for queue in &facts.queues {
-        found.extend(standing_still(queue, facts, base));
+        found.extend(stuck_queue(queue, facts, base));
         found.extend(growing(queue, facts, base));
         found.extend(limited(queue, facts, base));
         found.extend(crowded(queue, base));
@@ -77,13 +77,13 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
     let in_the_way = facts
         .guards
         .iter()
-        .filter(|guard| keeps_back(guard, &facts.queues));
+        .filter(|guard| blocks_jobs(guard, &facts.queues));
     found.extend(in_the_way.map(|guard| shut(guard, facts, base)));
     found.extend(dying(facts, base));
     found.extend(deaf(facts, base));
     found.extend(overdue(facts, base));
-    found.extend(streams::of(facts, base));
-    found.extend(runs::of(facts, base));
+    found.extend(streams::find_problems(facts, base));
+    found.extend(runs::find_problems(facts, base));
     found.extend(tables(facts, base));
     found.extend(doctor(facts, base));
     found.sort_by_key(|problem| problem.weight);
@@ -96,14 +96,14 @@ fn queue_at(base: &str, queue: &QueueName) -> String {
 
 /// Ready jobs that do not move: nobody serves their queue, it is paused, or those who serve it do
 /// not keep up.
-fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+fn stuck_queue(queue: &QueueStatus, facts: &OverviewFacts, base: &str) -> Option<OverviewProblem> {
     let waits = facts.now.since(queue.next_ready?);
-    let ready = text::many(queue.counts.of(State::Ready), "job is", "jobs are");
+    let ready = text::many(queue.counts.of(JobState::Ready), "job is", "jobs are");
     let (name, number, link) = (&queue.name, text::span(waits), queue_at(base, &queue.name));
-    if queue.gate == Gate::Paused {
+    if queue.state == QueueState::Paused {
         let sentence = format!("Queue {name} is paused, and {ready} ready.");
-        return (waits > LATE).then_some(Problem {
-            weight: Weight::Warn,
+        return (waits > LATE).then_some(OverviewProblem {
+            weight: ProblemSeverity::Warn,
             kind: "paused",
             sentence,
             number,
@@ -113,8 +113,8 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
     }
     if !facts.is_served(name) {
         let sentence = format!("Nobody serves queue {name}, and {ready} ready.");
-        return (waits > STUCK_AFTER).then_some(Problem {
-            weight: Weight::Bad,
+        return (waits > STUCK_AFTER).then_some(OverviewProblem {
+            weight: ProblemSeverity::Bad,
             kind: "stuck",
             sentence,
             number,
@@ -125,8 +125,8 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
     let sentence = format!(
         "Queue {name} is behind: {ready} ready, and this is how long the oldest has waited."
     );
-    (waits > LATE).then_some(Problem {
-        weight: Weight::Warn,
+    (waits > LATE).then_some(OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "behind",
         sentence,
         number,
@@ -136,7 +136,7 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
 }
 
 /// Jobs are put back because more of them want to start than the rate limit lets through.
-fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+fn limited(queue: &QueueStatus, facts: &OverviewFacts, base: &str) -> Option<OverviewProblem> {
     let (_, rate) = facts.rates.iter().find(|(name, _)| *name == queue.name)?;
     let limit = &rate.limit;
     // What was refused is not asked about again until it is due: it goes back for `over`, or until
@@ -145,9 +145,9 @@ fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
         let goes_back_for = limit.over.unwrap_or(LIMITED_WITHIN).max(LIMITED_WITHIN);
         facts.now <= at.after(goes_back_for) || facts.now < rate.room_at
     });
-    let waiting = queue.counts.of(State::Scheduled) + queue.counts.of(State::Ready);
-    (is_limited && waiting > 0).then(|| Problem {
-        weight: Weight::Warn,
+    let waiting = queue.counts.of(JobState::Scheduled) + queue.counts.of(JobState::Ready);
+    (is_limited && waiting > 0).then(|| OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "rate limit",
         sentence: format!(
             "Queue {} is over its rate limit of {} per {}: jobs wait for room.",
@@ -160,13 +160,13 @@ fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
 }
 
 /// More is ready than a few minutes ago, by much.
-fn growing(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
+fn growing(queue: &QueueStatus, facts: &OverviewFacts, base: &str) -> Option<OverviewProblem> {
     let series = facts.recent.get(&queue.name)?;
     let (first, last) = (first(&series.ready)?, series.ready.last()?);
     let is_growing = last >= GROWING_LEAST && last >= first * GROWING_BY;
-    let ready = queue.counts.of(State::Ready);
-    is_growing.then(|| Problem {
-        weight: Weight::Warn,
+    let ready = queue.counts.of(JobState::Ready);
+    is_growing.then(|| OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "growing",
         sentence: format!("Queue {} grows: more comes in than is done.", queue.name),
         number: text::many(ready, "ready", "ready"),
@@ -175,16 +175,16 @@ fn growing(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
     })
 }
 
-fn first(series: &Series) -> Option<f64> {
+fn first(series: &TimeSeries) -> Option<f64> {
     series.points.iter().find_map(|point| point.value)
 }
 
 /// Queues that are full, or nearly so.
-fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
+fn crowded(queue: &QueueStatus, base: &str) -> Vec<OverviewProblem> {
     let (name, live, dead) = (
         &queue.name,
         queue.counts.live(),
-        queue.counts.of(State::Dead),
+        queue.counts.of(JobState::Dead),
     );
     let mut found = Vec::new();
     if let Some(max) = queue
@@ -192,9 +192,9 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
         .max_size
         .filter(|_| queue.bounds.is_under_pressure(live))
     {
-        found.push(Problem {
+        found.push(OverviewProblem {
             // What a full queue does is what it was configured to do.
-            weight: Weight::Warn,
+            weight: ProblemSeverity::Warn,
             kind: if live >= max { "full" } else { "nearly full" },
             sentence: format!(
                 "Queue {name} holds {} of at most {} live jobs.",
@@ -210,8 +210,12 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
     let percent = dead.saturating_mul(100) / dead_max;
     if percent >= NEARLY_FULL_PERCENT {
         let is_full = dead >= dead_max;
-        found.push(Problem {
-            weight: if is_full { Weight::Bad } else { Weight::Warn },
+        found.push(OverviewProblem {
+            weight: if is_full {
+                ProblemSeverity::Bad
+            } else {
+                ProblemSeverity::Warn
+            },
             kind: if is_full {
                 "dead letters full"
             } else {
@@ -223,7 +227,7 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
                 text::count(dead_max)
             ),
             number: format!("{percent} %"),
-            link: Link::to(format!("{base}/dead"))
+            link: PageLink::to(format!("{base}/dead"))
                 .with("queue", name)
                 .to_string(),
             deed: "Requeue or delete some",
@@ -233,7 +237,7 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
 }
 
 /// A breaker or a gate that keeps jobs back.
-fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
+fn shut(guard: &BreakerInfo, facts: &OverviewFacts, base: &str) -> OverviewProblem {
     let queue = facts
         .queues
         .iter()
@@ -248,14 +252,14 @@ fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
                 guard.name
             ),
         ),
-        (Some(kind), Some(Shut::Full)) => (
+        (Some(kind), Some(ShutReason::Full)) => (
             "gate shut",
             format!(
                 "Jobs of kind {kind} are not started: the dead letters of queue {} are full.",
                 guard.name.queue()
             ),
         ),
-        (Some(kind), Some(Shut::Forced)) => (
+        (Some(kind), Some(ShutReason::Forced)) => (
             "gate shut",
             format!(
                 "Jobs of kind {kind} in queue {} are not started: somebody shut their gate.",
@@ -270,8 +274,8 @@ fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
             ),
         ),
     };
-    Problem {
-        weight: Weight::Bad,
+    OverviewProblem {
+        weight: ProblemSeverity::Bad,
         kind,
         sentence,
         number: waiting,
@@ -281,7 +285,7 @@ fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
 }
 
 /// Queues in which jobs die now.
-fn dying(facts: &Facts, base: &str) -> Vec<Problem> {
+fn dying(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let mut queues: BTreeMap<&QueueName, (u64, usize, Span)> = BTreeMap::new();
     for group in &facts.groups {
         let ago = facts.now.since(group.last_at);
@@ -290,31 +294,32 @@ fn dying(facts: &Facts, base: &str) -> Vec<Problem> {
             *entry = (entry.0 + group.count, entry.1 + 1, entry.2.min(ago));
         }
     }
-    let told = |(queue, (letters, causes, ago)): (&QueueName, (u64, usize, Span))| Problem {
-        weight: Weight::Bad,
-        kind: "dying",
-        sentence: format!(
-            "Jobs of queue {queue} die, of {}; the last one {} ago.",
-            text::many(causes as u64, "cause", "different causes"),
-            text::span(ago)
-        ),
-        number: text::many(letters, "letter", "letters"),
-        link: Link::to(format!("{base}/dead"))
-            .with("queue", queue)
-            .to_string(),
-        deed: "See what of",
-    };
-    queues.into_iter().map(told).collect()
+    let to_problem =
+        |(queue, (letters, causes, ago)): (&QueueName, (u64, usize, Span))| OverviewProblem {
+            weight: ProblemSeverity::Bad,
+            kind: "dying",
+            sentence: format!(
+                "Jobs of queue {queue} die, of {}; the last one {} ago.",
+                text::many(causes as u64, "cause", "different causes"),
+                text::span(ago)
+            ),
+            number: text::many(letters, "letter", "letters"),
+            link: PageLink::to(format!("{base}/dead"))
+                .with("queue", queue)
+                .to_string(),
+            deed: "See what of",
+        };
+    queues.into_iter().map(to_problem).collect()
 }
 
 /// Workers that hold jobs and are not heard.
-fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
+fn deaf(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let is_deaf = |worker: &&backstop_core::port::WorkerStatus| {
         worker.running > 0 && !backstop::workers::is_heard(worker, facts.now)
     };
     let deaf = facts.workers.iter().filter(is_deaf);
-    let told = |worker: &backstop_core::port::WorkerStatus| Problem {
-        weight: Weight::Bad,
+    let to_problem = |worker: &backstop_core::port::WorkerStatus| OverviewProblem {
+        weight: ProblemSeverity::Bad,
         kind: "deaf worker",
         sentence: format!(
             "Worker {} holds {} and has not been heard for {}.",
@@ -326,32 +331,32 @@ fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
         link: format!("{base}/workers"),
         deed: "Look at workers",
     };
-    deaf.map(told).collect()
+    deaf.map(to_problem).collect()
 }
 
 /// Jobs whose lease is over and that nobody took over.
-fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
+fn overdue(facts: &OverviewFacts, base: &str) -> Option<OverviewProblem> {
     let first = facts.overdue.first?;
     let sentence = format!(
         "Jobs in hand have lost their worker, under {}; any live worker takes them over.",
-        backstop::examine::counted(&facts.overdue)
+        backstop::examine::describe_expired(&facts.overdue)
     );
-    Some(Problem {
-        weight: Weight::Warn,
+    Some(OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "lease over",
         sentence,
         number: text::span(facts.now.since(first)),
-        link: Link::to(format!("{base}/jobs"))
-            .with("state", State::Running)
+        link: PageLink::to(format!("{base}/jobs"))
+            .with("state", JobState::Running)
             .to_string(),
         deed: "Look at them",
     })
 }
 
 /// Tables whose passes fail: none of their rows is tried meanwhile.
-fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |(name, failing): &(String, Failing)| Problem {
-        weight: Weight::Bad,
+fn tables(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
+    let to_problem = |(name, failing): &(String, FailingPasses)| OverviewProblem {
+        weight: ProblemSeverity::Bad,
         kind: "table fails",
         sentence: format!(
             "Passes over table {name} fail: {}.",
@@ -361,12 +366,12 @@ fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
         link: format!("{base}/tables"),
         deed: "See why",
     };
-    facts.failing.iter().map(told).collect()
+    facts.failing.iter().map(to_problem).collect()
 }
 
 /// What the doctor says of the store, where it is not as it should be.
-fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
-    let problem = |weight, sentence| Problem {
+fn doctor(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
+    let problem = |weight, sentence| OverviewProblem {
         weight,
         kind: "doctor",
         sentence,
@@ -374,15 +379,15 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
         link: format!("{base}/#store"),
         deed: "Run backstop doctor",
     };
-    let told = |finding: &Finding| {
+    let to_problem = |finding: &StoreFinding| {
         let advice = finding
             .advice
             .as_ref()
             .map_or_else(String::new, |advice| format!(" To do: {advice}."));
-        let weight = if finding.grade == Grade::Bad {
-            Weight::Bad
+        let weight = if finding.severity == FindingSeverity::Bad {
+            ProblemSeverity::Bad
         } else {
-            Weight::Warn
+            ProblemSeverity::Warn
         };
         problem(weight, format!("{}.{advice}", finding.what))
     };
@@ -394,7 +399,7 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
     let failed = facts.opinion.failed.iter();
     let failed = failed.map(|why| {
         problem(
-            Weight::Warn,
+            ProblemSeverity::Warn,
             format!("The store could not be examined: {why}."),
         )
     });
@@ -405,11 +410,11 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
         .map(|found| facts.now.since(found.at));
     let old = age.filter(|age| *age > DOCTOR_OLD).map(|age| {
         let age = text::span(age);
-        problem(Weight::Warn, format!("The store itself was last examined {age} ago; what it falls short of since then is not known."))
+        problem(ProblemSeverity::Warn, format!("The store itself was last examined {age} ago; what it falls short of since then is not known."))
     });
     findings
-        .filter(|finding| finding.grade != Grade::Good)
-        .map(told)
+        .filter(|finding| finding.severity != FindingSeverity::Good)
+        .map(to_problem)
         .chain(failed)
         .chain(old)
         .collect()

@@ -1,23 +1,23 @@
 //! Forgetting, disabling, enabling and setting going again.
 
+use super::detail::key_link;
 use super::named;
-use super::one::key_link;
-use crate::pages::posted::Posted;
-use crate::pages::{Note, PageFailure, View, text};
+use crate::pages::form::PostedForm;
+use crate::pages::{FlashMessage, PageFailure, PageView, text};
 use axum::extract::Path;
 use axum::response::Response;
-use backstop::streams::{Resume, Stream};
+use backstop::streams::{ResumeFrom, Stream};
 use backstop_core::StreamKey;
 
 /// A key that something is done to.
-struct Asked {
-    view: View,
+struct StreamKeyTarget {
+    view: PageView,
     stream: Stream,
     key: StreamKey,
 }
 
-impl Asked {
-    fn new(view: View, (stream, key): (String, String)) -> Result<Self, PageFailure> {
+impl StreamKeyTarget {
+    fn new(view: PageView, (stream, key): (String, String)) -> Result<Self, PageFailure> {
         let name = named(&view, &stream)?;
         let key = StreamKey::new(&key).map_err(|error| view.bad(error))?;
         let stream = view
@@ -29,134 +29,137 @@ impl Asked {
     }
 
     /// Back to the key; a forgotten one is gone, and its stream is shown.
-    fn back(&self, note: &Note, is_gone: bool) -> Response {
+    fn back(&self, note: &FlashMessage, is_gone: bool) -> Response {
         let (view, name) = (&self.view, self.stream.name());
         let address = if is_gone {
             super::link(view, name)
         } else {
             key_link(view, name, &self.key)
         };
-        note.on(view.app().base(), &address)
+        note.redirect(view.app().base(), &address)
     }
 }
 
 /// What cannot be undone has to be said twice, and by its own word: a box that was ticked for one
 /// thing counts for no other.
-fn confirmed(view: &View, posted: &Posted, word: &str) -> Result<(), PageFailure> {
+fn confirmed(view: &PageView, posted: &PostedForm, word: &str) -> Result<(), PageFailure> {
     match posted.get("confirm") {
-        Some(said) if said == word => Ok(()),
+        Some(confirmation) if confirmation == word => Ok(()),
         _ => Err(view.bad("This cannot be undone: tick the box that says so, and send it again.")),
     }
 }
 
-type Which = Path<(String, String)>;
+type StreamKeyPath = Path<(String, String)>;
 
 pub(super) async fn forget(
-    view: View,
-    Path(which): Which,
-    posted: Posted,
+    view: PageView,
+    Path(which): StreamKeyPath,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "forget")?;
-    let asked = Asked::new(view, which)?;
-    let (view, key) = (&asked.view, &asked.key);
+    let target = StreamKeyTarget::new(view, which)?;
+    let (view, key) = (&target.view, &target.key);
     let gone = view
-        .ask(view.changes(&posted)?.forget(&asked.stream, key))
+        .ask(view.changes(&posted)?.forget(&target.stream, key))
         .await?;
     let note = match gone {
-        Some(gone) => Note::done(format!(
+        Some(gone) => FlashMessage::done(format!(
             "{key} is forgotten with {}; its next record is its first.",
             text::many(gone.records, "held record", "held records")
         )),
-        None => Note::refused(format!("Nobody has heard of {key}; nothing was forgotten.")),
+        None => FlashMessage::refused(format!("Nobody has heard of {key}; nothing was forgotten.")),
     };
-    Ok(asked.back(&note, true))
+    Ok(target.back(&note, true))
 }
 
 pub(super) async fn disable(
-    view: View,
-    Path(which): Which,
-    posted: Posted,
+    view: PageView,
+    Path(which): StreamKeyPath,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "disable")?;
-    let asked = Asked::new(view, which)?;
-    let (view, key) = (&asked.view, &asked.key);
+    let target = StreamKeyTarget::new(view, which)?;
+    let (view, key) = (&target.view, &target.key);
     let gone = view
-        .ask(view.changes(&posted)?.disable(&asked.stream, key))
+        .ask(view.changes(&posted)?.disable(&target.stream, key))
         .await?;
-    let note = Note::done(format!(
+    let note = FlashMessage::done(format!(
         "{key} is forgotten with {}, and its records are ignored until it is enabled.",
         text::many(gone.records, "held record", "held records")
     ));
-    Ok(asked.back(&note, false))
+    Ok(target.back(&note, false))
 }
 
 pub(super) async fn enable(
-    view: View,
-    Path(which): Which,
-    posted: Posted,
+    view: PageView,
+    Path(which): StreamKeyPath,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
-    let asked = Asked::new(view, which)?;
-    let (view, key) = (&asked.view, &asked.key);
+    let target = StreamKeyTarget::new(view, which)?;
+    let (view, key) = (&target.view, &target.key);
     let note = if view
-        .ask(view.changes(&posted)?.enable(&asked.stream, key))
+        .ask(view.changes(&posted)?.enable(&target.stream, key))
         .await?
     {
-        Note::done(format!("{key} is enabled; its next record is its first."))
+        FlashMessage::done(format!("{key} is enabled; its next record is its first."))
     } else {
-        Note::refused(format!("{key} was not disabled."))
+        FlashMessage::refused(format!("{key} was not disabled."))
     };
-    Ok(asked.back(&note, true))
+    Ok(target.back(&note, true))
 }
 
 pub(super) async fn resume(
-    view: View,
-    Path(which): Which,
-    posted: Posted,
+    view: PageView,
+    Path(which): StreamKeyPath,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     set_going(
         view,
         which,
         &posted,
-        Resume::Again,
+        ResumeFrom::SameRecord,
         "with the record it halted at",
     )
     .await
 }
 
 pub(super) async fn skip(
-    view: View,
-    Path(which): Which,
-    posted: Posted,
+    view: PageView,
+    Path(which): StreamKeyPath,
+    posted: PostedForm,
 ) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "skip")?;
     set_going(
         view,
         which,
         &posted,
-        Resume::Past,
+        ResumeFrom::NextRecord,
         "past the record it halted at, which stays a dead letter",
     )
     .await
 }
 
 async fn set_going(
-    view: View,
+    view: PageView,
     which: (String, String),
-    posted: &Posted,
-    resume: Resume,
+    posted: &PostedForm,
+    resume: ResumeFrom,
     how: &str,
 ) -> Result<Response, PageFailure> {
-    let asked = Asked::new(view, which)?;
-    let (view, key) = (&asked.view, &asked.key);
+    let target = StreamKeyTarget::new(view, which)?;
+    let (view, key) = (&target.view, &target.key);
     let note = if view
-        .ask(view.changes(posted)?.resume_key(&asked.stream, key, resume))
+        .ask(
+            view.changes(posted)?
+                .resume_key(&target.stream, key, resume),
+        )
         .await?
     {
-        Note::done(format!("{key} goes on {how}."))
+        FlashMessage::done(format!("{key} goes on {how}."))
     } else {
-        Note::refused(format!(
+        FlashMessage::refused(format!(
             "{key} is not halted; somebody may have been faster."
         ))
     };
-    Ok(asked.back(&note, false))
+    Ok(target.back(&note, false))
 }

@@ -1,19 +1,19 @@
 //! One key of a stream: its records on a line with the gaps between, when its wait ends, what was
 //! missing, what came late.
 
-use super::one::key_link;
+use super::detail::key_link;
 use super::rules::gives_up;
 use super::{as_time, link, named, state};
-use crate::pages::chart::{Mark, Markup, TimeLine, Tone};
-use crate::pages::mark::When;
-use crate::pages::{Frame, PageFailure, Section, View, text};
+use crate::pages::chart::{ChartMarkup, ChartTone, PositionChart, PositionMark};
+use crate::pages::components::RelativeTime;
+use crate::pages::{PageFailure, PageFrame, PageSection, PageView, text};
 use crate::wire::stream::redacted;
 use crate::words::{cut, one_line};
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
-use backstop::streams::{Rules, Standing, StoredKey};
-use backstop::why::record::{Joint, joints, why_record};
+use backstop::streams::{KeyState, StoredKey, StreamRules};
+use backstop::why::record::{RecordLink, explain_record, record_links};
 use backstop_core::port::StoreError;
 use backstop_core::stream::OffStepRecord;
 use backstop_core::{Span, StreamKey, StreamName, Time};
@@ -28,8 +28,8 @@ const BEHIND_SHOWN: usize = 3;
 
 #[derive(Template)]
 #[template(path = "stream_key.html")]
-struct Page {
-    frame: Frame,
+struct StreamKeyPage {
+    frame: PageFrame,
     stream: String,
     stream_link: String,
     key: String,
@@ -40,52 +40,52 @@ struct Page {
     tone: &'static str,
     is_disabled: bool,
     facts: Vec<(&'static str, String)>,
-    wait: Option<WaitShown>,
-    failing: Option<FailingShown>,
+    wait: Option<KeyWaitView>,
+    failing: Option<FailingRecordView>,
     halted: Option<String>,
-    line: Option<Markup>,
+    line: Option<ChartMarkup>,
     /// Why the first of them waits.
     why: Option<(String, String)>,
-    held: Vec<Held>,
+    held: Vec<HeldRecordRow>,
     more: u64,
     count: String,
-    missed: Vec<Missed>,
-    late: Vec<(String, Option<String>, When)>,
+    missed: Vec<MissedRangeRow>,
+    late: Vec<(String, Option<String>, RelativeTime)>,
     /// What was not on the step, what became of it, and when.
-    off_step: Vec<(String, &'static str, When)>,
+    off_step: Vec<(String, &'static str, RelativeTime)>,
 }
 
 /// What is waited for, and until when.
-struct WaitShown {
+struct KeyWaitView {
     /// Whether it is over, and nobody has looked: nobody serves the stream, or it is far behind.
     is_over: bool,
     attempt: u32,
     of: Option<usize>,
-    ends: When,
-    gives_up: Option<When>,
+    ends: RelativeTime,
+    gives_up: Option<RelativeTime>,
 }
 
 /// A record that fails.
-struct FailingShown {
+struct FailingRecordView {
     position: String,
     failures: u32,
-    next: When,
+    next: RelativeTime,
     error: String,
 }
 
 /// A record that is held, and the gap before it.
-struct Held {
+struct HeldRecordRow {
     gap: String,
     position: String,
     time: Option<String>,
-    since: When,
-    until: Option<When>,
+    since: RelativeTime,
+    until: Option<RelativeTime>,
     tenant: String,
     payload: String,
 }
 
 /// Positions that were declared missing.
-struct Missed {
+struct MissedRangeRow {
     first: String,
     time: Option<String>,
     count: String,
@@ -93,22 +93,22 @@ struct Missed {
 }
 
 pub(super) async fn page(
-    view: View,
+    view: PageView,
     Path((stream, key)): Path<(String, String)>,
 ) -> Result<Response, PageFailure> {
     show(view, &stream, &key).await
 }
 
 /// A key that was asked for by name.
-pub(super) async fn asked_for(
-    view: View,
+pub(super) async fn page_by_query(
+    view: PageView,
     Path(stream): Path<String>,
 ) -> Result<Response, PageFailure> {
     let key = view.query("key").unwrap_or_default().to_owned();
     show(view, &stream, &key).await
 }
 
-async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailure> {
+async fn show(view: PageView, stream: &str, key: &str) -> Result<Response, PageFailure> {
     let name = named(&view, stream)?;
     let key = StreamKey::new(key).map_err(|error| view.bad(error))?;
     let stream = view
@@ -124,7 +124,7 @@ async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailu
     let (config, bytes) = (view.app().config(), stored.bytes());
     let redaction = Arc::clone(&config);
     let redact = move || redacted(stored, &redaction.redaction);
-    let stored = view.app().large().answer(bytes, redact).await;
+    let stored = view.app().large_work().answer(bytes, redact).await;
     let stored = stored.map_err(|_| {
         let cause = "as many large answers are being written as may be";
         view.store_failed(StoreError::unavailable("showing a key", cause))
@@ -133,31 +133,36 @@ async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailu
         .streams
         .get(&name)
         .map(|entry| entry.settings.rules.clone());
-    view.show(&made(&view, &name, &stored, rules.as_ref()))
+    view.show(&key_page(&view, &name, &stored, rules.as_ref()))
 }
 
-fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules>) -> Page {
+fn key_page(
+    view: &PageView,
+    name: &StreamName,
+    stored: &StoredKey,
+    rules: Option<&StreamRules>,
+) -> StreamKeyPage {
     let now = view.now();
-    let read = Standing::from_bytes(&stored.standing).ok();
+    let read = KeyState::from_bytes(&stored.state).ok();
     let (state, tone) = state(read.as_ref(), stored.count, false);
-    let standing = read.unwrap_or_default();
-    let until = rules.and_then(|rules| gives_up(rules, stored, &standing));
-    let seen = |micros: i64| When::new(Time::from_micros(micros), now);
-    let wait = standing.wait.map(|wait| WaitShown {
+    let key_state = read.unwrap_or_default();
+    let until = rules.and_then(|rules| gives_up(rules, stored, &key_state));
+    let seen = |micros: i64| RelativeTime::new(Time::from_micros(micros), now);
+    let wait = key_state.wait.map(|wait| KeyWaitView {
         is_over: now.since(Time::from_micros(wait.due)) > OVER_AFTER,
         attempt: wait.attempt,
         of: rules.map(|rules| rules.steps.len()),
         ends: seen(wait.due),
-        gives_up: When::maybe(until, now),
+        gives_up: RelativeTime::maybe(until, now),
     });
-    let failing = standing.failing.as_ref().map(|failing| FailingShown {
+    let failing = key_state.failing.as_ref().map(|failing| FailingRecordView {
         position: failing.position.to_string(),
         failures: failing.failures,
         next: seen(failing.due),
         error: view.app().config().redaction.text(&failing.error),
     });
-    let marks = marks(stored, &standing, now);
-    let line = TimeLine {
+    let marks = marks(stored, &key_state, now);
+    let line = PositionChart {
         id: "held",
         title: "What is held, and what is missing",
         marks,
@@ -171,9 +176,9 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         (record.place.to_string(), became, seen(record.at))
     };
     let late = |(position, at): &(i64, i64)| (position.to_string(), as_time(*position), seen(*at));
-    Page {
+    StreamKeyPage {
         frame: view
-            .frame(Section::Streams, text::name(stored.key.as_str()))
+            .frame(PageSection::Streams, text::name(stored.key.as_str()))
             .live(),
         stream: name.to_string(),
         stream_link: link(view, name),
@@ -181,19 +186,19 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         actions: Some(key_link(view, name, &stored.key)).filter(|link| !link.contains('?')),
         state,
         tone,
-        is_disabled: standing.disabled,
-        facts: facts(stored, &standing),
+        is_disabled: key_state.disabled,
+        facts: facts(stored, &key_state),
         wait,
         failing,
-        halted: standing.halted.map(|position| position.to_string()),
+        halted: key_state.halted.map(|position| position.to_string()),
         line: (!stored.records.is_empty()).then(|| line.figure()),
         why: why(stored),
-        held: held(stored, &standing, until, now),
+        held: held_rows(stored, &key_state, until, now),
         more: stored.more(),
         count: text::count(stored.count),
-        missed: standing.missed.runs().map(missed).collect(),
-        late: standing.late.iter().rev().map(late).collect(),
-        off_step: standing.off_step.iter().rev().map(off_step).collect(),
+        missed: key_state.missed.runs().map(missed_row).collect(),
+        late: key_state.late.iter().rev().map(late).collect(),
+        off_step: key_state.off_step.iter().rev().map(off_step).collect(),
     }
 }
 
@@ -202,11 +207,11 @@ fn why(stored: &StoredKey) -> Option<(String, String)> {
     let first = stored.records.first()?;
     Some((
         first.position.to_string(),
-        why_record(stored, first.position).ok()?.to_string(),
+        explain_record(stored, first.position).ok()?.to_string(),
     ))
 }
 
-fn facts(stored: &StoredKey, standing: &Standing) -> Vec<(&'static str, String)> {
+fn facts(stored: &StoredKey, key_state: &KeyState) -> Vec<(&'static str, String)> {
     let position = |at: i64| match as_time(at) {
         Some(time) => format!("{at} ({time})"),
         None => at.to_string(),
@@ -218,14 +223,14 @@ fn facts(stored: &StoredKey, standing: &Standing) -> Vec<(&'static str, String)>
             |at| format!("dealt with up to {}", position(at)),
         ),
     )];
-    facts.extend(standing.step.map(|step| ("Step", step.to_string())));
+    facts.extend(key_state.step.map(|step| ("Step", step.to_string())));
     facts.extend(stored.highest.map(|at| ("Highest held", position(at))));
-    facts.extend(standing.drain_to.map(|at| ("Gives up to", position(at))));
+    facts.extend(key_state.drain_to.map(|at| ("Gives up to", position(at))));
     facts
 }
 
-fn missed((first, step, count): (i64, i64, u64)) -> Missed {
-    Missed {
+fn missed_row((first, step, count): (i64, i64, u64)) -> MissedRangeRow {
+    MissedRangeRow {
         first: first.to_string(),
         time: as_time(first),
         count: text::many(count, "position", "positions"),
@@ -240,13 +245,18 @@ fn short(position: i64) -> String {
     time.unwrap_or_else(|| position.to_string())
 }
 
-fn held(stored: &StoredKey, standing: &Standing, until: Option<Time>, now: Time) -> Vec<Held> {
-    let held = joints(stored, standing).map(|(record, joint)| Held {
+fn held_rows(
+    stored: &StoredKey,
+    key_state: &KeyState,
+    until: Option<Time>,
+    now: Time,
+) -> Vec<HeldRecordRow> {
+    let held = record_links(stored, key_state).map(|(record, joint)| HeldRecordRow {
         gap: joint.to_string(),
         position: record.position.to_string(),
         time: as_time(record.position),
-        since: When::new(record.at, now),
-        until: When::maybe(until, now),
+        since: RelativeTime::new(record.at, now),
+        until: RelativeTime::maybe(until, now),
         tenant: record.tenant.as_deref().unwrap_or_default().to_owned(),
         payload: cut(
             &one_line(&String::from_utf8_lossy(record.payload.as_bytes())),
@@ -257,10 +267,10 @@ fn held(stored: &StoredKey, standing: &Standing, until: Option<Time>, now: Time)
 }
 
 /// The last positions that were passed, the watermark, and what is held with the gaps between.
-fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
+fn marks(stored: &StoredKey, key_state: &KeyState, now: Time) -> Vec<PositionMark> {
     let mut marks = Vec::new();
     if let Some(watermark) = stored.watermark {
-        let lost = standing.missed.runs().flat_map(|(first, step, count)| {
+        let lost = key_state.missed.runs().flat_map(|(first, step, count)| {
             let shown = count.min(BEHIND_SHOWN as u64);
             (count - shown..count)
                 .map(move |nth| first.saturating_add(step.saturating_mul(nth.cast_signed())))
@@ -268,33 +278,35 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
         let mut lost: Vec<i64> = lost.filter(|position| *position < watermark).collect();
         lost.sort_unstable();
         let newest = lost.len().saturating_sub(BEHIND_SHOWN);
-        marks.extend(lost[newest..].iter().map(|position| Mark::There {
+        marks.extend(lost[newest..].iter().map(|position| PositionMark::Record {
             name: short(*position),
-            tone: Tone::Bad,
+            tone: ChartTone::Bad,
             words: format!("{position} was declared missing"),
         }));
-        marks.push(Mark::There {
+        marks.push(PositionMark::Record {
             name: format!("≤ {}", short(watermark)),
-            tone: Tone::Good,
+            tone: ChartTone::Good,
             words: format!("everything up to {watermark} has been dealt with"),
         });
     }
-    for (record, joint) in joints(stored, standing) {
+    for (record, joint) in record_links(stored, key_state) {
         let missing = match joint {
-            Joint::Close => None,
-            Joint::OffGrid => Some(0),
-            Joint::Missing(gap) | Joint::GivenUp(gap) | Joint::Bridged(gap) => Some(gap.count),
+            RecordLink::Close => None,
+            RecordLink::OffGrid => Some(0),
+            RecordLink::Missing(gap) | RecordLink::GivenUp(gap) | RecordLink::Bridged(gap) => {
+                Some(gap.count)
+            }
         };
-        marks.extend(missing.map(|missing| Mark::Gap {
+        marks.extend(missing.map(|missing| PositionMark::Gap {
             missing,
             words: joint.to_string(),
         }));
-        marks.push(Mark::There {
+        marks.push(PositionMark::Record {
             name: short(record.position),
-            tone: if standing.halted == Some(record.position) {
-                Tone::Bad
+            tone: if key_state.halted == Some(record.position) {
+                ChartTone::Bad
             } else {
-                Tone::Plain
+                ChartTone::Plain
             },
             words: format!(
                 "{} is held, came {}",

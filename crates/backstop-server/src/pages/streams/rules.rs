@@ -1,12 +1,16 @@
 //! When a wait ends, by the rules of a stream.
 
-use backstop::streams::{Rules, Standing, StoredKey};
+use backstop::streams::{KeyState, StoredKey, StreamRules};
 use backstop_core::{Span, Time};
 
 /// When a key that waits gives up, if nothing comes: at the end of its last wait, or when its
 /// oldest record has been held for as long as any may be. `None` if it does not wait.
-pub(super) fn gives_up(rules: &Rules, stored: &StoredKey, standing: &Standing) -> Option<Time> {
-    let wait = standing.wait?;
+pub(super) fn gives_up(
+    rules: &StreamRules,
+    stored: &StoredKey,
+    key_state: &KeyState,
+) -> Option<Time> {
+    let wait = key_state.wait?;
     let behind = rules.steps.iter().skip(wait.attempt as usize);
     let left = behind.fold(Span::ZERO, |sum, step| sum.plus(*step));
     let by_waits = Time::from_micros(wait.due).after(left);
@@ -20,7 +24,7 @@ pub(super) fn gives_up(rules: &Rules, stored: &StoredKey, standing: &Standing) -
 mod tests {
     use super::*;
     use backstop::Payload;
-    use backstop::core::stream::{StoredRecord, Wait};
+    use backstop::core::stream::{GapWait, StoredRecord};
 
     fn key(at: Time) -> StoredKey {
         let record = StoredRecord {
@@ -29,12 +33,12 @@ mod tests {
             tenant: None,
             at,
             arrival: 1,
-            payload: Payload::stored(b"1".to_vec()),
+            payload: Payload::from_stored(b"1".to_vec()),
         };
         StoredKey {
             key: "k".try_into().unwrap(),
             watermark: Some(60),
-            standing: Vec::new(),
+            state: Vec::new(),
             arrived: 1,
             records: vec![record],
             count: 1,
@@ -44,13 +48,13 @@ mod tests {
 
     #[test]
     fn a_key_gives_up_after_the_waits_that_are_left_and_never_after_hold_for() {
-        let (rules, start) = (Rules::default(), Time::from_millis(0));
-        let waiting = |attempt, due: Time| Standing {
-            wait: Some(Wait {
+        let (rules, start) = (StreamRules::default(), Time::from_millis(0));
+        let waiting = |attempt, due: Time| KeyState {
+            wait: Some(GapWait {
                 attempt,
                 due: due.as_micros(),
             }),
-            ..Standing::default()
+            ..KeyState::default()
         };
         let first = start.after(Span::secs(10));
         assert_eq!(
@@ -61,7 +65,7 @@ mod tests {
             gives_up(&rules, &key(start), &waiting(5, first)),
             Some(first)
         );
-        let short = Rules {
+        let short = StreamRules {
             hold_for: Span::secs(30),
             ..rules.clone()
         };
@@ -69,6 +73,6 @@ mod tests {
             gives_up(&short, &key(start), &waiting(1, first)),
             Some(start.after(Span::secs(30)))
         );
-        assert_eq!(gives_up(&rules, &key(start), &Standing::default()), None);
+        assert_eq!(gives_up(&rules, &key(start), &KeyState::default()), None);
     }
 }

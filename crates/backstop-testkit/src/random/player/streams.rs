@@ -4,8 +4,10 @@ use super::Player;
 use crate::model::Operation;
 use crate::random::Replies;
 use backstop_core::limits::DUE_KEYS_MAX;
-use backstop_core::port::{Advance, KeyLease, Take, Taken, Then, Wanted};
-use backstop_core::stream::{Change, Count, Counts, Record, StoredRecord};
+use backstop_core::port::{
+    KeyAdvance, KeyLease, KeyLeaseAction, KeySelection, TakeRequest, TakeResult,
+};
+use backstop_core::stream::{KeyChange, Record, StoredRecord, StreamCounter, StreamCounts};
 use backstop_core::{Payload, StreamKey, StreamName, Time};
 use rand::RngExt;
 use rand::seq::{IndexedRandom, IteratorRandom};
@@ -23,9 +25,9 @@ const SAID_MAX: usize = 4;
 /// What a player remembers of streams.
 #[derive(Default)]
 pub(super) struct Remembered {
-    takes: Vec<Take>,
+    takes: Vec<TakeRequest>,
     hands: Vec<Hand>,
-    said: Vec<Advance>,
+    said: Vec<KeyAdvance>,
 }
 
 /// A key that was handed out: some of them are over, or were taken away.
@@ -48,7 +50,7 @@ impl Player {
     }
 
     /// Takes note of keys that were handed out.
-    pub(super) fn learn_taken(&mut self, take: &Take, taken: &Taken) {
+    pub(super) fn learn_taken(&mut self, take: &TakeRequest, taken: &TakeResult) {
         let hands = taken.keys.iter().map(|stored| Hand {
             lease: KeyLease {
                 stream: take.stream.clone(),
@@ -102,7 +104,9 @@ impl Player {
             tenant,
             at: self.now.before(self.span(10)),
             arrival: 0,
-            payload: Payload::stored(self.dice.random_range(0..1_000).to_string().into_bytes()),
+            payload: Payload::from_stored(
+                self.dice.random_range(0..1_000).to_string().into_bytes(),
+            ),
         }
     }
 
@@ -111,15 +115,15 @@ impl Player {
             return Operation::Take(self.pick(|player| &player.streams.takes));
         }
         let wanted = match self.dice.random_range(0..10) {
-            0..4 => Wanted::Keys(self.stream_keys()),
-            4 => Wanted::Seized(self.stream_keys()),
+            0..4 => KeySelection::Keys(self.stream_keys()),
+            4 => KeySelection::Seized(self.stream_keys()),
             // Which of those that are due at one time go first is the store's choice, so that all
             // are asked for.
-            _ => Wanted::Due(DUE_KEYS_MAX),
+            _ => KeySelection::Due(DUE_KEYS_MAX),
         };
         let (stream, number, worker, until) =
             (self.stream(), self.number(), self.worker(), self.until());
-        let take = Take {
+        let take = TakeRequest {
             stream,
             number,
             worker,
@@ -153,7 +157,8 @@ impl Player {
         let hands = 0..self.streams.hands.len();
         let mut hands: Vec<usize> = hands.sample(&mut self.dice, count);
         hands.sort_unstable();
-        let mut advances: Vec<Advance> = hands.into_iter().map(|at| self.one_advance(at)).collect();
+        let mut advances: Vec<KeyAdvance> =
+            hands.into_iter().map(|at| self.one_advance(at)).collect();
         if let Some(again) = self
             .streams
             .said
@@ -177,12 +182,12 @@ impl Player {
         Operation::Advance(advances)
     }
 
-    fn one_advance(&mut self, at: usize) -> Advance {
+    fn one_advance(&mut self, at: usize) -> KeyAdvance {
         let then = match self.dice.random_range(0..10) {
-            0..3 => Then::Keep(self.until()),
-            3..6 => Then::Release(None),
-            6..9 => Then::Release(Some(self.soon())),
-            _ => Then::Clear,
+            0..3 => KeyLeaseAction::Keep(self.until()),
+            3..6 => KeyLeaseAction::Release(None),
+            6..9 => KeyLeaseAction::Release(Some(self.soon())),
+            _ => KeyLeaseAction::Clear,
         };
         let change = self.change();
         let is_new = self.flip(0.9);
@@ -197,19 +202,19 @@ impl Player {
         } else {
             lease
         };
-        let advance = Advance {
+        let advance = KeyAdvance {
             lease,
             turn,
             seen,
             change,
-            then,
+            lease_action: then,
         };
         self.streams.said.push(advance.clone());
         keep_latest(&mut self.streams.said, SAID_MAX);
         advance
     }
 
-    fn change(&mut self) -> Change {
+    fn change(&mut self) -> KeyChange {
         let mut positions: Vec<i64> = (-FAR..=FAR).sample(&mut self.dice, 5);
         let held = positions.split_off(3);
         let hold = held.into_iter().map(|position| StoredRecord {
@@ -217,14 +222,14 @@ impl Player {
             ..self.stored_record()
         });
         let hold: Vec<StoredRecord> = hold.collect();
-        let mut counts = Counts::default();
-        for count in Count::ALL {
+        let mut counts = StreamCounts::default();
+        for count in StreamCounter::ALL {
             counts[count] = u64::from(self.flip(0.2));
         }
         let is_kept = self.flip(0.8);
-        Change {
+        KeyChange {
             watermark: Some(self.dice.random_range(-FAR..=FAR)).filter(|_| is_kept),
-            standing: if is_kept {
+            state: if is_kept {
                 vec![self.dice.random(), 0, 255]
             } else {
                 Vec::new()

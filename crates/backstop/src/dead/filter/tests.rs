@@ -119,7 +119,7 @@ fn text_is_looked_for_where_it_is_shown() {
 #[test]
 fn a_job_that_is_not_dead_does_not_fit() {
     let job = Job {
-        state: State::Ready,
+        state: JobState::Ready,
         ..job("1", &[])
     };
     assert!(!none().fits(&job, &Redaction::default()));
@@ -136,7 +136,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             since: Some(at(21)),
             ..none()
         },
-        Order::Newest,
+        ListOrder::Newest,
         true,
     );
     check(
@@ -144,7 +144,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             since: Some(at(20)),
             ..none()
         },
-        Order::Newest,
+        ListOrder::Newest,
         false,
     );
     check(
@@ -152,7 +152,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             since: Some(at(21)),
             ..none()
         },
-        Order::Oldest,
+        ListOrder::Oldest,
         false,
     );
     check(
@@ -160,7 +160,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             until: Some(at(19)),
             ..none()
         },
-        Order::Oldest,
+        ListOrder::Oldest,
         true,
     );
     check(
@@ -168,7 +168,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             until: Some(at(20)),
             ..none()
         },
-        Order::Oldest,
+        ListOrder::Oldest,
         false,
     );
     check(
@@ -176,7 +176,7 @@ fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
             until: Some(at(19)),
             ..none()
         },
-        Order::Newest,
+        ListOrder::Newest,
         false,
     );
 }

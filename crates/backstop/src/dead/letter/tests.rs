@@ -1,8 +1,8 @@
 use super::*;
-use crate::dead::Letter;
-use backstop_core::failure::{Cause, ErrorReport, History};
+use crate::dead::ImportedDeadLetter;
+use backstop_core::failure::{ErrorReport, FailureCause, FailureHistory};
+use backstop_core::job_options::JobOptions;
 use backstop_core::lease::WorkerName;
-use backstop_core::terms::Terms;
 use backstop_core::{Payload, RetryPolicy, Span};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -11,36 +11,43 @@ pub(crate) fn at(secs: i64) -> Time {
     Time::from_millis(1_000 * secs)
 }
 
-pub(crate) fn failure(secs: i64, attempt: u32, message: &str, retry_secs: Option<i64>) -> Failure {
+pub(crate) fn failure(
+    secs: i64,
+    attempt: u32,
+    message: &str,
+    retry_secs: Option<i64>,
+) -> FailureRecord {
     let error = ErrorReport {
         error_type: Some("Timeout".to_owned()),
         ..ErrorReport::message(message)
     };
-    let failure = Failure::new(
+    let failure = FailureRecord::new(
         at(secs),
         attempt,
-        Cause::Failed,
+        FailureCause::Failed,
         &WorkerName::new("w"),
         error,
     );
-    Failure {
+    FailureRecord {
         retry_in: retry_secs.map(Span::secs),
         ..failure
     }
 }
 
 /// A dead job with these failures.
-pub(crate) fn job(payload: &str, failures: &[Failure]) -> Job {
+pub(crate) fn job(payload: &str, failures: &[FailureRecord]) -> Job {
     let history = failures
         .iter()
         .cloned()
-        .fold(History::default(), |history, failure| history.with(failure));
+        .fold(FailureHistory::default(), |history, failure| {
+            history.with_failure(failure)
+        });
     Job {
         id: JobId::named("a"),
         queue: QueueName::new("q").unwrap(),
         kind: Kind::new("k").unwrap(),
-        state: State::Dead,
-        payload: Payload::stored(payload.as_bytes().to_vec()),
+        state: JobState::Dead,
+        payload: Payload::from_stored(payload.as_bytes().to_vec()),
         priority: Priority::High,
         attempt: 2,
         lost_leases: 1,
@@ -49,9 +56,9 @@ pub(crate) fn job(payload: &str, failures: &[Failure]) -> Job {
         inserted_at: at(1),
         finished_at: Some(at(20)),
         unique_key: Some(UniqueKey::new("u").unwrap()),
-        terms: Terms::encode(Some(&RetryPolicy::default()), Some(TRACE.parse().unwrap())),
+        options: JobOptions::encode(Some(&RetryPolicy::default()), Some(TRACE.parse().unwrap())),
         history,
-        reason: Some(Reason::AttemptsExhausted),
+        reason: Some(EndReason::AttemptsExhausted),
         held_by: None,
     }
 }
@@ -127,7 +134,7 @@ fn without_words_the_error_is_unknown_and_without_waits_there_are_none() {
 #[test]
 fn a_death_by_overflow_says_so_and_keeps_its_history() {
     let mut job = job("1", &[failure(10, 1, "boom", Some(2))]);
-    job.reason = Some(Reason::Overflow);
+    job.reason = Some(EndReason::Overflow);
     let letter = letter(&job);
     assert!(
         letter.error.contains("the queue was full"),
@@ -146,8 +153,8 @@ fn waits_are_those_since_the_last_requeue() {
         failure(2, 2, "b", Some(2)),
         failure(3, 3, "c", None),
     ];
-    let check = |next: &[Failure], expected: &[f64]| {
-        let failures: Vec<Failure> = first_life.iter().chain(next).cloned().collect();
+    let check = |next: &[FailureRecord], expected: &[f64]| {
+        let failures: Vec<FailureRecord> = first_life.iter().chain(next).cloned().collect();
         assert_eq!(delays(&failures), expected);
     };
     check(&[], &[1.0, 2.0]);
@@ -190,7 +197,7 @@ fn what_is_exported_comes_back_as_it_was() {
         );
         let line = serde_json::to_string(&letter(&job)).unwrap();
         assert!(!line.contains('\n'), "one line: {line}");
-        let Letter(burial) = Letter::read(line.as_bytes(), at(99)).unwrap();
+        let ImportedDeadLetter(burial) = ImportedDeadLetter::read(line.as_bytes(), at(99)).unwrap();
         assert_eq!(burial.job.payload.as_bytes(), payload.as_bytes());
         assert_eq!(
             (burial.job.id, &burial.job.queue, &burial.job.kind),
@@ -204,7 +211,7 @@ fn what_is_exported_comes_back_as_it_was() {
             burial.job.unique.as_ref().map(|unique| unique.key.clone()),
             job.unique_key
         );
-        assert_eq!(Terms::of(&burial.job), job.terms);
+        assert_eq!(JobOptions::of(&burial.job), job.options);
         assert_eq!(
             (burial.attempts, burial.lost_leases, burial.requeues),
             (2, 1, 3)
@@ -226,7 +233,7 @@ fn a_letter_of_another_program_needs_little() {
     let line = r#"{"id":"order-17","queue":"q","error":"boom","attempt_count":3,
         "last_failed_at":"2026-01-01T00:00:00Z","original_job":{"payload":{"n":1}},"more":true}"#;
     let now: Time = "2026-01-02T00:00:00Z".parse().unwrap();
-    let Letter(burial) = Letter::read(line.as_bytes(), now).unwrap();
+    let ImportedDeadLetter(burial) = ImportedDeadLetter::read(line.as_bytes(), now).unwrap();
     assert_eq!(
         (burial.job.id, burial.attempts),
         (JobId::named("order-17"), 3)
@@ -234,14 +241,14 @@ fn a_letter_of_another_program_needs_little() {
     assert_eq!(burial.history.last_error(), "boom");
     assert_eq!(burial.finished_at.to_string(), "2026-01-01T00:00:00Z");
     let early: Time = "2025-01-01T00:00:00Z".parse().unwrap();
-    let Letter(burial) = Letter::read(line.as_bytes(), early).unwrap();
+    let ImportedDeadLetter(burial) = ImportedDeadLetter::read(line.as_bytes(), early).unwrap();
     assert_eq!(burial.finished_at, early, "nothing dies in the future");
 }
 
 #[test]
 fn a_line_that_is_no_letter_says_why() {
     let check = |line: &str, part: &str| {
-        let error = Letter::read(line.as_bytes(), at(1))
+        let error = ImportedDeadLetter::read(line.as_bytes(), at(1))
             .unwrap_err()
             .to_string();
         assert!(error.contains(part), "{line}: {error}");

@@ -1,12 +1,12 @@
 //! The letters of a redrive, in the order they go: those that fit are read page by page, those that
 //! were picked are kept from when it was written down.
 
-use super::watch::Redriven;
-use crate::dead::change::once;
+use super::watch::RedrivenJob;
+use crate::dead::change::deduplicate;
 use crate::dead::{DeadFilter, DeadLetters, DeadSelection};
-use crate::shared::{cells, read, remove, update};
+use crate::shared_cells::{cells, read, remove, update};
 use backstop_core::limits::{FIND_MAX, PAGE_MAX};
-use backstop_core::port::{Answer, Order, StoreError};
+use backstop_core::port::{ListOrder, StoreError, StoreResult};
 use backstop_core::{Job, JobId, QueueName, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ pub(super) const PICKED: &str = "picked/";
 const PART_MAX: usize = 500;
 
 /// Which letters.
-pub(super) enum Letters {
+pub(super) enum LetterSelection {
     /// Those that fit.
-    Fitting(DeadFilter),
+    Matching(DeadFilter),
     /// These.
     Picked(Vec<JobId>),
 }
 
 /// How far they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Reached {
+pub(super) enum LetterCursor {
     Nothing,
     /// The page behind this cursor is next.
     Page(String),
@@ -36,17 +36,17 @@ pub(super) enum Reached {
 }
 
 /// The next of them.
-pub(super) struct Next {
-    pub(super) letters: Vec<Redriven>,
+pub(super) struct LetterBatch {
+    pub(super) letters: Vec<RedrivenJob>,
     /// Picked, and not dead, or not as they were when it was written down.
     pub(super) alive: Vec<JobId>,
     /// How many cannot be read.
     pub(super) damaged: u64,
-    pub(super) reached: Reached,
+    pub(super) reached: LetterCursor,
 }
 
 /// How a job stands.
-pub(super) enum Seen {
+pub(super) enum JobSnapshot {
     Job(Option<Box<Job>>),
     /// It cannot be read.
     Damaged,
@@ -54,15 +54,15 @@ pub(super) enum Seen {
 
 /// Some of those picked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-struct Part(Vec<JobId>);
+struct PickedPart(Vec<JobId>);
 
-impl Letters {
+impl LetterSelection {
     /// What a selection means for a redrive that was written down at `started_at`; what was picked
     /// is yet to be read.
     pub(super) fn of(selection: &DeadSelection, started_at: Time) -> Self {
         match selection {
-            DeadSelection::Matching(filter) => Self::Fitting(filter.as_of(started_at)),
-            DeadSelection::All => Self::Fitting(DeadFilter::default().as_of(started_at)),
+            DeadSelection::Matching(filter) => Self::Matching(filter.as_of(started_at)),
+            DeadSelection::All => Self::Matching(DeadFilter::default().as_of(started_at)),
             DeadSelection::Ids(_) | DeadSelection::Within { .. } | DeadSelection::Oldest { .. } => {
                 Self::Picked(Vec::new())
             }
@@ -72,13 +72,13 @@ impl Letters {
 
 impl DeadLetters {
     /// The letters that a selection names one by one at `now`; `None` if it says what fits.
-    pub(super) async fn pick(
+    pub(super) async fn pick_letters(
         &self,
         selection: &DeadSelection,
         now: Time,
-    ) -> Answer<Option<Vec<JobId>>> {
+    ) -> StoreResult<Option<Vec<JobId>>> {
         Ok(match selection {
-            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => Some(once(ids)),
+            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => Some(deduplicate(ids)),
             DeadSelection::Oldest { queue, count } => {
                 let filter = DeadFilter {
                     queue: Some(queue.clone()),
@@ -90,7 +90,7 @@ impl DeadLetters {
         })
     }
 
-    async fn oldest(&self, filter: &DeadFilter, count: usize) -> Answer<Vec<JobId>> {
+    async fn oldest(&self, filter: &DeadFilter, count: usize) -> StoreResult<Vec<JobId>> {
         let (mut picked, mut cursor) = (Vec::new(), None);
         while picked.len() < count {
             let found = self
@@ -98,7 +98,7 @@ impl DeadLetters {
                     filter,
                     cursor,
                     (count - picked.len()).min(PAGE_MAX),
-                    Order::Oldest,
+                    ListOrder::Oldest,
                 )
                 .await?;
             picked.extend(found.jobs.iter().map(|job| job.id));
@@ -111,11 +111,14 @@ impl DeadLetters {
     }
 
     /// Keeps what was picked for a redrive.
-    pub(super) async fn keep_picked(&self, id: &str, picked: &[JobId]) -> Answer<()> {
+    pub(super) async fn keep_picked(&self, id: &str, picked: &[JobId]) -> StoreResult<()> {
         for (number, part) in picked.chunks(PART_MAX).enumerate() {
-            let (name, part) = (format!("{}{number:06}", picked_of(id)), Part(part.to_vec()));
-            update(&self.backstop, &name, Part::default(), |standing| {
-                *standing = part.clone();
+            let (name, part) = (
+                format!("{}{number:06}", picked_prefix(id)),
+                PickedPart(part.to_vec()),
+            );
+            update(&self.backstop, &name, PickedPart::default(), |stored| {
+                *stored = part.clone();
             })
             .await?;
         }
@@ -123,19 +126,19 @@ impl DeadLetters {
     }
 
     /// What was picked for a redrive.
-    pub(super) async fn picked(&self, id: &str) -> Answer<Vec<JobId>> {
-        let cells = cells(&self.backstop, &picked_of(id)).await?;
+    pub(super) async fn load_picked(&self, id: &str) -> StoreResult<Vec<JobId>> {
+        let cells = cells(&self.backstop, &picked_prefix(id)).await?;
         Ok(cells
             .iter()
-            .filter_map(read::<Part>)
+            .filter_map(read::<PickedPart>)
             .flat_map(|part| part.0)
             .collect())
     }
 
-    pub(super) async fn forget_picked(&self, id: &str) -> Answer<()> {
+    pub(super) async fn forget_picked(&self, id: &str) -> StoreResult<()> {
         remove(
             &self.backstop,
-            &cells(&self.backstop, &picked_of(id)).await?,
+            &cells(&self.backstop, &picked_prefix(id)).await?,
         )
         .await
     }
@@ -143,25 +146,25 @@ impl DeadLetters {
     /// The next letters of a redrive that was written down at `started_at`, at most `count`.
     pub(super) async fn next_letters(
         &self,
-        letters: &Letters,
+        letters: &LetterSelection,
         queue: Option<&QueueName>,
-        reached: &Reached,
+        reached: &LetterCursor,
         count: usize,
         started_at: Time,
-    ) -> Answer<Next> {
+    ) -> StoreResult<LetterBatch> {
         match letters {
-            Letters::Fitting(filter) => self.next_page(filter, reached, count).await,
-            Letters::Picked(ids) => {
-                let from = if let Reached::Picks(from) = reached {
+            LetterSelection::Matching(filter) => self.next_page(filter, reached, count).await,
+            LetterSelection::Picked(ids) => {
+                let from = if let LetterCursor::Picks(from) = reached {
                     *from
                 } else {
                     0
                 };
                 let to = ids.len().min(from + count);
                 let reached = if to < ids.len() {
-                    Reached::Picks(to)
+                    LetterCursor::Picks(to)
                 } else {
-                    Reached::End
+                    LetterCursor::End
                 };
                 self.next_picks(&ids[from..to], queue, reached, started_at)
                     .await
@@ -172,25 +175,25 @@ impl DeadLetters {
     async fn next_page(
         &self,
         filter: &DeadFilter,
-        reached: &Reached,
+        reached: &LetterCursor,
         count: usize,
-    ) -> Answer<Next> {
-        let cursor = if let Reached::Page(cursor) = reached {
+    ) -> StoreResult<LetterBatch> {
+        let cursor = if let LetterCursor::Page(cursor) = reached {
             Some(cursor.clone())
         } else {
             None
         };
-        let found = self.find(filter, cursor, count, Order::Oldest).await?;
+        let found = self.find(filter, cursor, count, ListOrder::Oldest).await?;
         let of = if filter.queue.is_some() {
-            Redriven::named
+            RedrivenJob::in_named_queue
         } else {
-            Redriven::found
+            RedrivenJob::in_own_queue
         };
-        Ok(Next {
+        Ok(LetterBatch {
             letters: found.jobs.iter().map(of).collect(),
             alive: Vec::new(),
             damaged: found.damaged.len() as u64,
-            reached: found.next.map_or(Reached::End, Reached::Page),
+            reached: found.next.map_or(LetterCursor::End, LetterCursor::Page),
         })
     }
 
@@ -198,40 +201,40 @@ impl DeadLetters {
         &self,
         ids: &[JobId],
         queue: Option<&QueueName>,
-        reached: Reached,
+        reached: LetterCursor,
         started_at: Time,
-    ) -> Answer<Next> {
-        let mut next = Next {
+    ) -> StoreResult<LetterBatch> {
+        let mut next = LetterBatch {
             letters: Vec::new(),
             alive: Vec::new(),
             damaged: 0,
             reached,
         };
         let was_dead = DeadFilter::default().as_of(started_at);
-        for (id, seen) in ids.iter().zip(self.see(queue, ids).await?) {
+        for (id, seen) in ids.iter().zip(self.read_jobs(queue, ids).await?) {
             match seen {
-                Seen::Job(Some(job)) if was_dead.fits(&job, &self.redaction) => {
-                    next.letters.push(Redriven::named(&job));
+                JobSnapshot::Job(Some(job)) if was_dead.fits(&job, &self.redaction) => {
+                    next.letters.push(RedrivenJob::in_named_queue(&job));
                 }
-                Seen::Job(_) => next.alive.push(*id),
-                Seen::Damaged => next.damaged += 1,
+                JobSnapshot::Job(_) => next.alive.push(*id),
+                JobSnapshot::Damaged => next.damaged += 1,
             }
         }
         Ok(next)
     }
 
     /// How these stand, in their order: each in its own queue, or else in the one that was named.
-    pub(super) async fn see_each(
+    pub(super) async fn read_each(
         &self,
         named: Option<&QueueName>,
-        redriven: &[Redriven],
-    ) -> Answer<Vec<Seen>> {
-        let mut seen: Vec<Option<Seen>> = redriven.iter().map(|_| None).collect();
-        for (queue, places) in by_queue(redriven) {
+        redriven: &[RedrivenJob],
+    ) -> StoreResult<Vec<JobSnapshot>> {
+        let mut seen: Vec<Option<JobSnapshot>> = redriven.iter().map(|_| None).collect();
+        for (queue, places) in group_by_queue(redriven) {
             let ids: Vec<JobId> = places.iter().map(|place| redriven[*place].id).collect();
             for (place, one) in places
                 .into_iter()
-                .zip(self.see(queue.or(named), &ids).await?)
+                .zip(self.read_jobs(queue.or(named), &ids).await?)
             {
                 seen[place] = Some(one);
             }
@@ -240,15 +243,22 @@ impl DeadLetters {
     }
 
     /// How these jobs stand, in their order: those of the queue, where one is named, many at once.
-    pub(super) async fn see(&self, queue: Option<&QueueName>, ids: &[JobId]) -> Answer<Vec<Seen>> {
+    pub(super) async fn read_jobs(
+        &self,
+        queue: Option<&QueueName>,
+        ids: &[JobId],
+    ) -> StoreResult<Vec<JobSnapshot>> {
         let mut seen = Vec::with_capacity(ids.len());
         for part in ids.chunks(FIND_MAX) {
-            if let Some(jobs) = self.see_at_once(queue, part).await? {
-                seen.extend(jobs.into_iter().map(|job| Seen::Job(job.map(Box::new))));
+            if let Some(jobs) = self.read_batch(queue, part).await? {
+                seen.extend(
+                    jobs.into_iter()
+                        .map(|job| JobSnapshot::Job(job.map(Box::new))),
+                );
                 continue;
             }
             for id in part {
-                seen.push(self.see_one(queue, *id).await?);
+                seen.push(self.read_job(queue, *id).await?);
             }
         }
         Ok(seen)
@@ -256,11 +266,11 @@ impl DeadLetters {
 
     /// Many jobs in one call; `None` where they must be asked for one by one: no queue is named, or
     /// one that cannot be read hides the others.
-    async fn see_at_once(
+    async fn read_batch(
         &self,
         queue: Option<&QueueName>,
         ids: &[JobId],
-    ) -> Answer<Option<Vec<Option<Job>>>> {
+    ) -> StoreResult<Option<Vec<Option<Job>>>> {
         let Some(queue) = queue else { return Ok(None) };
         match self
             .backstop
@@ -278,21 +288,21 @@ impl DeadLetters {
         }
     }
 
-    async fn see_one(&self, queue: Option<&QueueName>, id: JobId) -> Answer<Seen> {
+    async fn read_job(&self, queue: Option<&QueueName>, id: JobId) -> StoreResult<JobSnapshot> {
         let job = match queue {
             Some(queue) => self.backstop.job_in(queue, id).await,
             None => self.backstop.job(id).await,
         };
         match job {
-            Ok(job) => Ok(Seen::Job(job.map(Box::new))),
-            Err(StoreError::Corrupt { .. }) => Ok(Seen::Damaged),
+            Ok(job) => Ok(JobSnapshot::Job(job.map(Box::new))),
+            Err(StoreError::Corrupt { .. }) => Ok(JobSnapshot::Damaged),
             Err(error) => Err(error),
         }
     }
 }
 
 /// Where among these the letters of each queue are.
-pub(super) fn by_queue(redriven: &[Redriven]) -> BTreeMap<Option<&QueueName>, Vec<usize>> {
+pub(super) fn group_by_queue(redriven: &[RedrivenJob]) -> BTreeMap<Option<&QueueName>, Vec<usize>> {
     let mut places = BTreeMap::<_, Vec<usize>>::new();
     for (place, one) in redriven.iter().enumerate() {
         places.entry(one.queue.as_ref()).or_default().push(place);
@@ -300,6 +310,6 @@ pub(super) fn by_queue(redriven: &[Redriven]) -> BTreeMap<Option<&QueueName>, Ve
     places
 }
 
-fn picked_of(id: &str) -> String {
+fn picked_prefix(id: &str) -> String {
     format!("{PICKED}{id}/")
 }

@@ -15,19 +15,19 @@ const ARREARS_MAX: Span = Span::secs(1);
 
 /// So many in a second, a minute or an hour: `100/s`, `30/m`, `5/h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rate {
+pub struct RedriveRate {
     count: NonZeroU32,
-    per: Per,
+    per: RatePeriod,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Per {
+enum RatePeriod {
     Second,
     Minute,
     Hour,
 }
 
-impl Rate {
+impl RedriveRate {
     /// Ten in a second.
     pub(super) const TEN_A_SECOND: Self = Self::per_second(NonZeroU32::MIN.saturating_add(9));
 
@@ -35,7 +35,7 @@ impl Rate {
     pub const fn per_second(count: NonZeroU32) -> Self {
         Self {
             count,
-            per: Per::Second,
+            per: RatePeriod::Second,
         }
     }
 
@@ -50,11 +50,11 @@ impl Rate {
     pub(super) fn next_at(self, free_at: Time, count: usize, now: Time) -> Time {
         free_at
             .max(now.before(ARREARS_MAX))
-            .after(self.takes(count as u64))
+            .after(self.duration_of(count as u64))
     }
 
     /// How long so many take.
-    pub(super) fn takes(self, count: u64) -> Span {
+    pub(super) fn duration_of(self, count: u64) -> Span {
         let all = i64::try_from(count)
             .unwrap_or(i64::MAX)
             .saturating_mul(self.span().as_micros());
@@ -63,19 +63,19 @@ impl Rate {
 
     const fn span(self) -> Span {
         match self.per {
-            Per::Second => Span::secs(1),
-            Per::Minute => Span::minutes(1),
-            Per::Hour => Span::hours(1),
+            RatePeriod::Second => Span::secs(1),
+            RatePeriod::Minute => Span::minutes(1),
+            RatePeriod::Hour => Span::hours(1),
         }
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for RedriveRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = match self.per {
-            Per::Second => "s",
-            Per::Minute => "m",
-            Per::Hour => "h",
+            RatePeriod::Second => "s",
+            RatePeriod::Minute => "m",
+            RatePeriod::Hour => "h",
         };
         write!(f, "{}/{per}", self.count)
     }
@@ -84,18 +84,18 @@ impl fmt::Display for Rate {
 /// Text that is no rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a rate; write a number of 1 or more and s, m or h, such as 100/s or 30/m")]
-pub struct NotARate(String);
+pub struct InvalidRedriveRate(String);
 
-impl FromStr for Rate {
-    type Err = NotARate;
+impl FromStr for RedriveRate {
+    type Err = InvalidRedriveRate;
 
-    fn from_str(text: &str) -> Result<Self, NotARate> {
-        let wrong = || NotARate(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidRedriveRate> {
+        let wrong = || InvalidRedriveRate(text.to_owned());
         let (count, per) = text.split_once('/').ok_or_else(wrong)?;
         let per = match per {
-            "s" => Per::Second,
-            "m" => Per::Minute,
-            "h" => Per::Hour,
+            "s" => RatePeriod::Second,
+            "m" => RatePeriod::Minute,
+            "h" => RatePeriod::Hour,
             _ => return Err(wrong()),
         };
         Ok(Self {
@@ -105,13 +105,13 @@ impl FromStr for Rate {
     }
 }
 
-impl Serialize for Rate {
+impl Serialize for RedriveRate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
+impl<'de> Deserialize<'de> for RedriveRate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Rate {
 mod tests {
     use super::*;
 
-    fn rate(text: &str) -> Rate {
+    fn rate(text: &str) -> RedriveRate {
         text.parse().unwrap()
     }
 
@@ -143,7 +143,7 @@ mod tests {
             "1 / s",
             "4294967296/s",
         ] {
-            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RedriveRate>().is_err(), "{wrong}");
         }
     }
 

@@ -2,11 +2,11 @@
 //! others.
 
 use super::letters::PICKED;
-use super::watch::Redriven;
-use super::{Phase, RedriveError, RedriveReport};
+use super::watch::RedrivenJob;
+use super::{RedriveError, RedrivePhase, RedriveReport};
 use crate::dead::DeadLetters;
-use crate::shared::{Walk, cells, read, remove, update};
-use backstop_core::port::{Answer, Cell};
+use crate::shared_cells::{CellWalk, cells, read, remove, update};
+use backstop_core::port::{Cell, StoreResult};
 use backstop_core::share::surplus;
 use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -20,34 +20,35 @@ const ENDED_MAX: usize = 100;
 pub(super) const PART_MAX: usize = 300;
 
 /// What was kept for a redrive that is not there is left alone for so long.
-const LEFT_BEHIND_AFTER: Span = Span::hours(1);
+const ABANDONED_AFTER: Span = Span::hours(1);
 
 const PREFIX: &str = "redrive/";
 const PARTS: &str = "redriven/";
 
 /// What the cell of a redrive holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct RedriveRecord {
     pub(super) report: RedriveReport,
-    pub(super) stop_asked: bool,
+    #[serde(rename = "stop_asked")]
+    pub(super) stop_requested: bool,
     /// Whether any server of the store goes on with it once its runner is gone.
     #[serde(default)]
     pub(super) is_unattended: bool,
-    pub(super) runner: Option<Runner>,
+    pub(super) runner: Option<RedriveRunner>,
     /// What is being requeued: whether it was is known only to the jobs themselves.
-    pub(super) pending: Vec<Redriven>,
+    pub(super) pending: Vec<RedrivenJob>,
 }
 
 /// Who runs a redrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Runner {
+pub(super) struct RedriveRunner {
     /// Drawn at random.
     number: u64,
     /// Until when it is its own, unless it beats.
     pub(super) until: Time,
 }
 
-impl Runner {
+impl RedriveRunner {
     pub(super) fn new(number: u64, now: Time) -> Self {
         Self {
             number,
@@ -56,7 +57,7 @@ impl Runner {
     }
 
     /// One that left: whoever comes next need not wait.
-    pub(super) const fn gone(number: u64, now: Time) -> Self {
+    pub(super) const fn expired(number: u64, now: Time) -> Self {
         Self { number, until: now }
     }
 
@@ -67,13 +68,13 @@ impl Runner {
 
 /// Some of the jobs that were redriven.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-struct Part(Vec<Redriven>);
+struct RedrivenPart(Vec<RedrivenJob>);
 
-impl Record {
+impl RedriveRecord {
     pub(super) fn new(report: RedriveReport, is_unattended: bool) -> Self {
         Self {
             report,
-            stop_asked: false,
+            stop_requested: false,
             is_unattended,
             runner: None,
             pending: Vec::new(),
@@ -94,7 +95,7 @@ impl Record {
     }
 
     /// Whether it waits for a server to go on with it.
-    pub(super) fn is_left(&self, now: Time) -> bool {
+    pub(super) fn is_abandoned(&self, now: Time) -> bool {
         self.is_unattended && self.is_stalled(now)
     }
 
@@ -132,7 +133,7 @@ impl Record {
                 until: other.until,
             }),
             _ => {
-                self.runner = Some(Runner::new(number, now));
+                self.runner = Some(RedriveRunner::new(number, now));
                 Ok(())
             }
         }
@@ -153,7 +154,7 @@ impl Record {
             return Err(RedriveError::TakenOver(self.report.id.clone()));
         }
         *self = Self {
-            stop_asked: self.stop_asked || ours.stop_asked,
+            stop_requested: self.stop_requested || ours.stop_requested,
             is_unattended: self.is_unattended || ours.is_unattended,
             ..ours.clone()
         };
@@ -161,21 +162,25 @@ impl Record {
     }
 
     /// Asks its runner to stop; without one it has stopped.
-    pub(super) fn ask_to_stop(&mut self, now: Time) -> Result<(), RedriveError> {
+    pub(super) fn request_stop(&mut self, now: Time) -> Result<(), RedriveError> {
         if self.report.phase.is_ended() {
             return Err(RedriveError::Ended {
                 id: self.report.id.clone(),
                 phase: self.report.phase,
             });
         }
-        self.stop_asked = true;
+        self.stop_requested = true;
         if self.runner.is_none_or(|runner| runner.until <= now) {
-            self.end(Phase::Stopped, "it was stopped on request".to_owned(), now);
+            self.end(
+                RedrivePhase::Stopped,
+                "it was stopped on request".to_owned(),
+                now,
+            );
         }
         Ok(())
     }
 
-    pub(super) fn end(&mut self, phase: Phase, why: String, now: Time) {
+    pub(super) fn end(&mut self, phase: RedrivePhase, why: String, now: Time) {
         self.report.phase = phase;
         self.report.ended_at = Some(now);
         self.report.why = Some(why);
@@ -184,7 +189,7 @@ impl Record {
 }
 
 impl DeadLetters {
-    pub(super) async fn record(&self, id: &str) -> Result<Record, RedriveError> {
+    pub(super) async fn record(&self, id: &str) -> Result<RedriveRecord, RedriveError> {
         let cell = self
             .backstop
             .store()
@@ -200,56 +205,59 @@ impl DeadLetters {
     /// Changes the record with `change`, or leaves it as it was where that refuses.
     pub(super) async fn update_record(
         &self,
-        known: &Record,
-        mut change: impl FnMut(&mut Record) -> Result<(), RedriveError>,
-    ) -> Result<Record, RedriveError> {
+        known: &RedriveRecord,
+        mut change: impl FnMut(&mut RedriveRecord) -> Result<(), RedriveError>,
+    ) -> Result<RedriveRecord, RedriveError> {
         let name = format!("{PREFIX}{}", known.report.id);
-        let (record, said) = update(
+        let (record, result) = update(
             &self.backstop,
             &name,
             known.clone(),
-            |record: &mut Record| change(record),
+            |record: &mut RedriveRecord| change(record),
         )
         .await?;
-        said.map(|()| record)
+        result.map(|()| record)
     }
 
     /// All redrives, the newest first.
-    pub async fn redrives(&self) -> Answer<Vec<RedriveReport>> {
+    pub async fn redrives(&self) -> StoreResult<Vec<RedriveReport>> {
         self.redrives_that(|_| true).await
     }
 
     /// Those that nobody watches and nobody runs, because their runner is gone: whoever serves the
     /// store goes on with them by [`DeadLetters::run_redrive`], which only one of several can have.
-    pub async fn redrives_left(&self) -> Answer<Vec<RedriveReport>> {
+    pub async fn abandoned_redrives(&self) -> StoreResult<Vec<RedriveReport>> {
         let now = self.backstop.current_time().await;
-        self.redrives_that(|record| record.is_left(now)).await
+        self.redrives_that(|record| record.is_abandoned(now)).await
     }
 
-    async fn redrives_that(&self, fits: impl Fn(&Record) -> bool) -> Answer<Vec<RedriveReport>> {
+    async fn redrives_that(
+        &self,
+        fits: impl Fn(&RedriveRecord) -> bool,
+    ) -> StoreResult<Vec<RedriveReport>> {
         let cells = cells(&self.backstop, PREFIX).await?;
-        let records = cells.iter().filter_map(read::<Record>).filter(fits);
+        let records = cells.iter().filter_map(read::<RedriveRecord>).filter(fits);
         let now = self.backstop.current_time().await;
-        let told = |record: Record| {
+        let to_report = |record: RedriveRecord| {
             let stalled = record.is_stalled(now);
             RedriveReport {
                 stalled,
                 ..record.report.redacted(&self.redaction)
             }
         };
-        let mut reports: Vec<_> = records.map(told).collect();
+        let mut reports: Vec<_> = records.map(to_report).collect();
         reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
         Ok(reports)
     }
 
     /// Forgets some of those that have ended, where there are too many, and what was left behind by
     /// those that were killed.
-    pub(super) async fn forget_old_redrives(&self) -> Answer<()> {
+    pub(super) async fn forget_old_redrives(&self) -> StoreResult<()> {
         let cells = cells(&self.backstop, PREFIX).await?;
-        self.forget_left_behind(&cells).await?;
+        self.forget_abandoned(&cells).await?;
         // Ids sort by time.
         let ended = cells.into_iter().filter_map(|cell| {
-            let report = read::<Record>(&cell).map(|record| record.report);
+            let report = read::<RedriveRecord>(&cell).map(|record| record.report);
             let is_ended = report.as_ref().is_none_or(|report| report.phase.is_ended());
             is_ended.then(|| (report.map(|report| report.by), cell))
         });
@@ -259,9 +267,9 @@ impl DeadLetters {
     /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed
     /// before it was written down, or its runner was before it had cleared up. What is younger may
     /// be of one that is being written down at this moment.
-    async fn forget_left_behind(&self, records: &[Cell]) -> Answer<()> {
+    async fn forget_abandoned(&self, records: &[Cell]) -> StoreResult<()> {
         let goes_on = |cell: &&Cell| {
-            read::<Record>(cell).is_none_or(|record| !record.report.phase.is_ended())
+            read::<RedriveRecord>(cell).is_none_or(|record| !record.report.phase.is_ended())
         };
         let alive: BTreeSet<&str> = records
             .iter()
@@ -270,9 +278,9 @@ impl DeadLetters {
             .collect();
         // Ids sort by time.
         let now = self.backstop.current_time().await;
-        let young = JobId::at(now.before(LEFT_BEHIND_AFTER), [0; 10]).to_string();
+        let young = JobId::at(now.before(ABANDONED_AFTER), [0; 10]).to_string();
         for prefix in [PARTS, PICKED] {
-            let mut walk = Walk::new(&self.backstop, prefix);
+            let mut walk = CellWalk::new(&self.backstop, prefix);
             while let Some(page) = walk.next().await? {
                 let id_of = |cell: &Cell| {
                     cell.name[prefix.len()..]
@@ -295,27 +303,31 @@ impl DeadLetters {
     }
 
     /// The jobs that a redrive has requeued so far.
-    pub(super) async fn redriven(&self, id: &str) -> Answer<Vec<Redriven>> {
-        let cells = cells(&self.backstop, &parts_of(id)).await?;
+    pub(super) async fn load_redriven(&self, id: &str) -> StoreResult<Vec<RedrivenJob>> {
+        let cells = cells(&self.backstop, &parts_prefix(id)).await?;
         Ok(cells
             .iter()
-            .filter_map(read::<Part>)
+            .filter_map(read::<RedrivenPart>)
             .flat_map(|part| part.0)
             .collect())
     }
 
     /// Those of them that were requeued last, of `requeued` in all.
-    pub(super) async fn latest_redriven(&self, id: &str, requeued: u64) -> Answer<Vec<Redriven>> {
+    pub(super) async fn latest_redriven(
+        &self,
+        id: &str,
+        requeued: u64,
+    ) -> StoreResult<Vec<RedrivenJob>> {
         let number = requeued.saturating_sub(1) / PART_MAX as u64;
         let cells = self
             .backstop
             .store()
-            .cells(vec![format!("{}{number:06}", parts_of(id))])
+            .cells(vec![format!("{}{number:06}", parts_prefix(id))])
             .await?;
         Ok(cells
             .iter()
             .flatten()
-            .filter_map(read::<Part>)
+            .filter_map(read::<RedrivenPart>)
             .flat_map(|part| part.0)
             .collect())
     }
@@ -325,24 +337,24 @@ impl DeadLetters {
         &self,
         id: &str,
         before: usize,
-        mut added: &[Redriven],
-    ) -> Answer<()> {
+        mut added: &[RedrivenJob],
+    ) -> StoreResult<()> {
         let mut number = before / PART_MAX;
         let mut room = PART_MAX - before % PART_MAX;
         while !added.is_empty() {
             let (part, rest) = added.split_at(room.min(added.len()));
-            let name = format!("{}{number:06}", parts_of(id));
+            let name = format!("{}{number:06}", parts_prefix(id));
             update(
                 &self.backstop,
                 &name,
-                Part::default(),
-                |standing: &mut Part| {
+                RedrivenPart::default(),
+                |stored: &mut RedrivenPart| {
                     let news = part
                         .iter()
-                        .filter(|redriven| !standing.0.contains(redriven))
+                        .filter(|redriven| !stored.0.contains(redriven))
                         .cloned();
                     let news: Vec<_> = news.collect();
-                    standing.0.extend(news);
+                    stored.0.extend(news);
                 },
             )
             .await?;
@@ -352,12 +364,16 @@ impl DeadLetters {
     }
 
     /// Once a redrive has ended, its numbers are enough.
-    pub(super) async fn forget_redriven(&self, id: &str) -> Answer<()> {
-        remove(&self.backstop, &cells(&self.backstop, &parts_of(id)).await?).await?;
+    pub(super) async fn forget_redriven(&self, id: &str) -> StoreResult<()> {
+        remove(
+            &self.backstop,
+            &cells(&self.backstop, &parts_prefix(id)).await?,
+        )
+        .await?;
         self.forget_picked(id).await
     }
 }
 
-fn parts_of(id: &str) -> String {
+fn parts_prefix(id: &str) -> String {
     format!("{PARTS}{id}/")
 }

@@ -1,16 +1,18 @@
 //! Runs redrives: looks, lets [`decide`] say what follows, does it.
 
-use super::letters::{Letters, Next, Reached, Seen, by_queue};
-use super::record::{PART_MAX, Record, Runner};
+use super::letters::{JobSnapshot, LetterBatch, LetterCursor, LetterSelection, group_by_queue};
+use super::record::{PART_MAX, RedriveRecord, RedriveRunner};
 use super::waiting::Waiting;
-use super::watch::{Fate, Redriven, Watch};
-use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
-use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
-use backstop_core::amend::{Action, Refusal};
+use super::watch::{RedriveWatch, RedrivenJob, RedrivenStatus};
+use super::{
+    RedriveError, RedriveObservation, RedrivePhase, RedrivePlan, RedriveReport, RedriveStep, decide,
+};
+use crate::dead::{DeadChangeResult, DeadFilter, DeadLetters, DeadSelection};
+use backstop_core::amend::{AmendAction, AmendRefusal};
 use backstop_core::limits::FIND_MAX;
-use backstop_core::port::{Answer, StoreError};
+use backstop_core::port::{StoreError, StoreResult};
 use backstop_core::redact::Redaction;
-use backstop_core::{JobId, QueueName, State, Time};
+use backstop_core::{JobId, JobState, QueueName, Time};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -28,52 +30,56 @@ const WAITS_FOR_ROOM: &str = "A queue is full; its letters are requeued once it 
 impl DeadLetters {
     /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id. Where its
     /// runner is killed, it waits for whoever resumes it.
-    pub async fn redrive(&self, plan: Redrive) -> Result<String, RedriveError> {
-        self.write_down(plan, false).await
+    pub async fn redrive(&self, plan: RedrivePlan) -> Result<String, RedriveError> {
+        self.create_record(plan, false).await
     }
 
     /// The same, for one that nobody watches: where its runner is killed, the servers of the store
     /// go on with it.
-    pub async fn redrive_unattended(&self, plan: Redrive) -> Result<String, RedriveError> {
-        self.write_down(plan, true).await
+    pub async fn redrive_unattended(&self, plan: RedrivePlan) -> Result<String, RedriveError> {
+        self.create_record(plan, true).await
     }
 
     /// Leaves a redrive that nobody runs to the servers of the store from now on. One that has a
     /// runner stays that one's.
     pub async fn leave_redrive(&self, id: &str) -> Result<(), RedriveError> {
-        self.noted(id, "redrive leave", Record::leave)
+        self.change_audited(id, "redrive leave", RedriveRecord::leave)
             .await
             .map(drop)
     }
 
     /// Changes a redrive on somebody's behalf, between the two halves of an entry of the audit.
-    async fn noted(
+    async fn change_audited(
         &self,
         id: &str,
         what: &str,
-        mut change: impl FnMut(&mut Record, Time) -> Result<(), RedriveError>,
-    ) -> Result<Record, RedriveError> {
+        mut change: impl FnMut(&mut RedriveRecord, Time) -> Result<(), RedriveError>,
+    ) -> Result<RedriveRecord, RedriveError> {
         let known = self.record(id).await?;
         let changed = async {
             let now = self.backstop.current_time().await;
-            let change = |record: &mut Record| change(record, now);
+            let change = |record: &mut RedriveRecord| change(record, now);
             self.update_record(&known, change)
                 .await
                 .map(|record| (1, record))
         };
         self.log
-            .around(what, serde_json::json!({ "redrive": id }), changed)
+            .record(what, serde_json::json!({ "redrive": id }), changed)
             .await
     }
 
-    async fn write_down(&self, plan: Redrive, is_unattended: bool) -> Result<String, RedriveError> {
+    async fn create_record(
+        &self,
+        plan: RedrivePlan,
+        is_unattended: bool,
+    ) -> Result<String, RedriveError> {
         plan.check()?;
         self.forget_old_redrives().await?;
         let (id, now) = (
             self.backstop.new_id().to_string(),
             self.backstop.current_time().await,
         );
-        let picked = self.pick(&plan.selection, now).await?;
+        let picked = self.pick_letters(&plan.selection, now).await?;
         let expected = match (&picked, &plan.selection) {
             (Some(picked), _) => Some(picked.len() as u64),
             (None, DeadSelection::Matching(filter)) => self.estimate(filter).await?,
@@ -84,12 +90,12 @@ impl DeadLetters {
             .await?;
         let report = RedriveReport {
             id,
-            phase: Phase::Canary,
+            phase: RedrivePhase::Canary,
             by: self.log.who().to_owned(),
             reason: self.log.reason().map(str::to_owned),
             started_at: now,
             ended_at: None,
-            plan: plan.in_short(),
+            plan: plan.shortened(),
             picked: picked.map(|picked| picked.len() as u64),
             expected,
             stalled: false,
@@ -102,7 +108,7 @@ impl DeadLetters {
             why: None,
         };
         let record = self
-            .update_record(&Record::new(report, is_unattended), |_| Ok(()))
+            .update_record(&RedriveRecord::new(report, is_unattended), |_| Ok(()))
             .await?;
         Ok(record.report.id)
     }
@@ -116,13 +122,13 @@ impl DeadLetters {
         mut progress: impl FnMut(&RedriveReport) -> ControlFlow<()> + Send,
     ) -> Result<RedriveReport, RedriveError> {
         let number = self.backstop.random().bits();
-        let mut run = Run::take(self, id, number).await?;
+        let mut run = RedriveRun::take(self, id, number).await?;
         // Whoever goes on without a reason of their own does it for the one it was started for.
         let reason = self.log.reason().or(run.record.report.reason.as_deref());
         let log = self.log.clone().because_of(reason);
-        let asked = told(&run.record.report, &self.redaction);
-        let noted = match log.note(&format!("redrive {id}"), asked).await {
-            Ok(noted) => noted,
+        let selection = audit_selection(&run.record.report, &self.redaction);
+        let audit_entry = match log.open_entry(&format!("redrive {id}"), selection).await {
+            Ok(audit_entry) => audit_entry,
             Err(error) => {
                 // Nothing is done that is not written down; whoever tries again need not wait for
                 // our lease to end.
@@ -133,7 +139,7 @@ impl DeadLetters {
         let before = run.record.report.requeued;
         let mut tries = 0;
         let ended = loop {
-            match run.go(&mut progress, &mut tries).await {
+            match run.run_to_end(&mut progress, &mut tries).await {
                 Err(RedriveError::Store(error))
                     if error.is_transient() && tries < STORE_TRIES_MAX =>
                 {
@@ -148,11 +154,11 @@ impl DeadLetters {
         match &ended {
             // Whoever goes on with it adds to what was done.
             Ok(report) if !report.phase.is_ended() => {
-                self.log.note_end(noted, requeued, None).await;
+                self.log.record_end(audit_entry, requeued, None).await;
             }
             ended => {
                 let done = ended.as_ref().map(drop);
-                self.log.note_done(noted, requeued, &done).await;
+                self.log.close_entry(audit_entry, requeued, &done).await;
             }
         }
         ended.map(|report| report.redacted(&self.redaction))
@@ -160,7 +166,9 @@ impl DeadLetters {
 
     /// Asks a redrive to stop; its runner does so at its next step.
     pub async fn stop_redrive(&self, id: &str) -> Result<RedriveReport, RedriveError> {
-        let record = self.noted(id, "redrive stop", Record::ask_to_stop).await?;
+        let record = self
+            .change_audited(id, "redrive stop", RedriveRecord::request_stop)
+            .await?;
         if record.report.phase.is_ended() {
             self.forget_redriven(id).await?;
         }
@@ -169,47 +177,47 @@ impl DeadLetters {
 }
 
 /// For the audit: what was asked for, and of how many ids a report does not tell.
-fn told(report: &RedriveReport, redaction: &Redaction) -> serde_json::Value {
+fn audit_selection(report: &RedriveReport, redaction: &Redaction) -> serde_json::Value {
     let selection = report.plan.selection.clone().redacted(redaction);
-    let mut told = serde_json::to_value(&selection).unwrap_or_default();
+    let mut described = serde_json::to_value(&selection).unwrap_or_default();
     if let (DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. }, Some(picked)) =
         (&selection, report.picked)
         && picked > ids.len() as u64
     {
-        told["more"] = (picked - ids.len() as u64).into();
+        described["more"] = (picked - ids.len() as u64).into();
     }
-    told
+    described
 }
 
 /// A redrive under way.
-struct Run<'a> {
+struct RedriveRun<'a> {
     dead: &'a DeadLetters,
     /// Names this runner.
     number: u64,
-    record: Record,
-    watch: Watch,
+    record: RedriveRecord,
+    watch: RedriveWatch,
     /// Which letters: only those that were dead when it started.
-    letters: Letters,
-    reached: Reached,
+    letters: LetterSelection,
+    reached: LetterCursor,
     waiting: Waiting,
     free_at: Time,
     /// Whether what the store knows is known here.
     is_loaded: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RedriveRun<'a> {
     async fn take(dead: &'a DeadLetters, id: &str, number: u64) -> Result<Self, RedriveError> {
         let (known, now) = (dead.record(id).await?, dead.backstop.current_time().await);
         let record = dead
             .update_record(&known, |record| record.take(number, now))
             .await?;
         Ok(Self {
-            letters: Letters::of(&record.report.plan.selection, record.report.started_at),
+            letters: LetterSelection::of(&record.report.plan.selection, record.report.started_at),
             dead,
             number,
             record,
-            watch: Watch::default(),
-            reached: Reached::Nothing,
+            watch: RedriveWatch::default(),
+            reached: LetterCursor::Nothing,
             waiting: Waiting::default(),
             free_at: now,
             is_loaded: false,
@@ -217,7 +225,7 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on from what is known. `tries` is set back by every step that succeeds.
-    async fn go(
+    async fn run_to_end(
         &mut self,
         progress: &mut (impl FnMut(&RedriveReport) -> ControlFlow<()> + Send),
         tries: &mut u32,
@@ -228,22 +236,22 @@ impl<'a> Run<'a> {
         self.load().await?;
         loop {
             self.resolve().await?;
-            self.look(LOOKS_MAX).await;
+            self.check_open_jobs(LOOKS_MAX).await;
             self.save().await?;
             *tries = 0;
             if progress(&self.record.report).is_break() {
                 return self.leave().await;
             }
             let now = self.dead.backstop.current_time().await;
-            match decide(&self.record.report, &self.observed(), now) {
-                Step::Requeue(count) => self.requeue(count).await?,
-                Step::Wait(span) => tokio::time::sleep(span.into()).await,
-                Step::Enter(phase) => {
+            match decide(&self.record.report, &self.observe(), now) {
+                RedriveStep::Requeue(count) => self.requeue(count).await?,
+                RedriveStep::Wait(span) => tokio::time::sleep(span.into()).await,
+                RedriveStep::Enter(phase) => {
                     self.record.report.phase = phase;
                     self.free_at = now;
                 }
-                Step::End(phase, why) => {
-                    self.look(LAST_LOOKS_MAX).await;
+                RedriveStep::End(phase, why) => {
+                    self.check_open_jobs(LAST_LOOKS_MAX).await;
                     self.record
                         .end(phase, why, self.dead.backstop.current_time().await);
                     return self.finish().await;
@@ -252,10 +260,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn observed(&self) -> Observed {
-        Observed {
-            stop_asked: self.record.stop_asked,
-            has_more: self.reached != Reached::End || !self.waiting.is_empty(),
+    fn observe(&self) -> RedriveObservation {
+        RedriveObservation {
+            stop_requested: self.record.stop_requested,
+            has_more: self.reached != LetterCursor::End || !self.waiting.is_empty(),
             free_at: self.free_at,
         }
     }
@@ -263,11 +271,11 @@ impl<'a> Run<'a> {
     /// Finds out what the runners before this one have redriven.
     async fn load(&mut self) -> Result<(), RedriveError> {
         if !self.is_loaded {
-            for redriven in self.dead.redriven(&self.record.report.id).await? {
+            for redriven in self.dead.load_redriven(&self.record.report.id).await? {
                 self.watch.add(redriven);
             }
-            if let Letters::Picked(picked) = &mut self.letters {
-                *picked = self.dead.picked(&self.record.report.id).await?;
+            if let LetterSelection::Picked(picked) = &mut self.letters {
+                *picked = self.dead.load_picked(&self.record.report.id).await?;
                 picked.retain(|id| !self.watch.knows(*id, None));
             }
             self.record.report.refused = 0;
@@ -288,14 +296,14 @@ impl<'a> Run<'a> {
     async fn resolve(&mut self) -> Result<(), RedriveError> {
         let seen = self
             .dead
-            .see_each(self.queue(), &self.record.pending)
+            .read_each(self.queue(), &self.record.pending)
             .await?;
-        let was_requeued = |(redriven, seen): (&Redriven, Seen)| match seen {
-            Seen::Job(job) => redriven
+        let was_requeued = |(redriven, seen): (&RedrivenJob, JobSnapshot)| match seen {
+            JobSnapshot::Job(job) => redriven
                 .was_requeued(job.as_deref())
                 .then(|| redriven.clone()),
             // It counts as one that died once it is looked at.
-            Seen::Damaged => Some(redriven.clone()),
+            JobSnapshot::Damaged => Some(redriven.clone()),
         };
         let requeued: Vec<_> = self
             .record
@@ -319,7 +327,7 @@ impl<'a> Run<'a> {
         } else {
             self.waiting_letters(count).await?
         };
-        let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
+        let is_new = |redriven: &RedrivenJob| !self.watch.knows_it(redriven);
         let (mut full, pending): (Vec<_>, Vec<_>) = next
             .letters
             .into_iter()
@@ -330,7 +338,7 @@ impl<'a> Run<'a> {
         if !self.record.pending.is_empty() {
             self.save().await?;
             for (letter, why) in self.requeue_pending().await? {
-                if why == Refusal::Full {
+                if why == AmendRefusal::Full {
                     full.push(letter);
                 } else {
                     refused += 1;
@@ -358,10 +366,10 @@ impl<'a> Run<'a> {
     /// all are of one queue, and that one is full, the others would be read for nothing.
     fn reads_on(&self) -> bool {
         let may_pass = self.queue().is_none() && self.waiting.has_room();
-        self.reached != Reached::End && (self.waiting.is_empty() || may_pass)
+        self.reached != LetterCursor::End && (self.waiting.is_empty() || may_pass)
     }
 
-    async fn read_letters(&self, count: usize) -> Answer<Next> {
+    async fn read_letters(&self, count: usize) -> StoreResult<LetterBatch> {
         let started_at = self.record.report.started_at;
         self.dead
             .next_letters(
@@ -375,15 +383,15 @@ impl<'a> Run<'a> {
     }
 
     /// The next of those that wait for room, as they are by now. A new round begins after a pause.
-    async fn waiting_letters(&mut self, count: usize) -> Answer<Next> {
+    async fn waiting_letters(&mut self, count: usize) -> StoreResult<LetterBatch> {
         if self.waiting.is_round_over() {
             tokio::time::sleep(ROOM_LOOKED_EVERY).await;
             self.waiting.begin_round();
         }
         let mut letters = self.waiting.next(count);
         letters.retain(|letter| !self.watch.knows_it(letter));
-        let seen = self.dead.see_each(self.queue(), &letters).await?;
-        let mut next = Next {
+        let seen = self.dead.read_each(self.queue(), &letters).await?;
+        let mut next = LetterBatch {
             letters: Vec::new(),
             alive: Vec::new(),
             damaged: 0,
@@ -391,45 +399,45 @@ impl<'a> Run<'a> {
         };
         for (letter, seen) in letters.into_iter().zip(seen) {
             match seen {
-                Seen::Job(Some(job))
-                    if job.state == State::Dead && job.requeues == letter.requeues =>
+                JobSnapshot::Job(Some(job))
+                    if job.state == JobState::Dead && job.requeues == letter.requeues =>
                 {
                     next.letters.push(letter);
                 }
-                Seen::Job(_) => next.alive.push(letter.id),
-                Seen::Damaged => next.damaged += 1,
+                JobSnapshot::Job(_) => next.alive.push(letter.id),
+                JobSnapshot::Damaged => next.damaged += 1,
             }
         }
         Ok(next)
     }
 
     /// Requeues what is pending; answers which were not, and why.
-    async fn requeue_pending(&mut self) -> Result<Vec<(Redriven, Refusal)>, RedriveError> {
+    async fn requeue_pending(&mut self) -> Result<Vec<(RedrivenJob, AmendRefusal)>, RedriveError> {
         let now = self.dead.backstop.current_time().await;
         if self.record.runner.is_none_or(|runner| runner.until <= now) {
             return Err(RedriveError::TakenOver(self.record.report.id.clone()));
         }
         let (mut requeued, mut refused) = (Vec::new(), Vec::new());
-        for (queue, places) in by_queue(&self.record.pending) {
-            let letters: Vec<&Redriven> = places
+        for (queue, places) in group_by_queue(&self.record.pending) {
+            let letters: Vec<&RedrivenJob> = places
                 .iter()
                 .map(|place| &self.record.pending[*place])
                 .collect();
             let ids: Vec<JobId> = letters.iter().map(|redriven| redriven.id).collect();
-            let mut changed = Changed::default();
+            let mut changed = DeadChangeResult::default();
             match queue.or(self.queue()) {
                 Some(queue) => {
                     self.dead
-                        .apply_within(queue, &ids, &Action::Retry, &mut changed)
+                        .apply_within(queue, &ids, &AmendAction::Retry, &mut changed)
                         .await?;
                 }
                 None => {
                     self.dead
-                        .apply_to(&ids, &Action::Retry, &mut changed)
+                        .apply_to(&ids, &AmendAction::Retry, &mut changed)
                         .await?;
                 }
             }
-            let mut not: BTreeMap<JobId, Refusal> = changed.refused.into_iter().collect();
+            let mut not: BTreeMap<JobId, AmendRefusal> = changed.refused.into_iter().collect();
             for letter in letters {
                 match not.remove(&letter.id) {
                     None => requeued.push(letter.clone()),
@@ -439,7 +447,7 @@ impl<'a> Run<'a> {
         }
         self.remember(&requeued).await?;
         self.record.pending.clear();
-        if self.record.report.phase == Phase::Rate {
+        if self.record.report.phase == RedrivePhase::Rate {
             self.free_at =
                 self.record
                     .report
@@ -450,8 +458,8 @@ impl<'a> Run<'a> {
         Ok(refused)
     }
 
-    async fn remember(&mut self, requeued: &[Redriven]) -> Result<(), RedriveError> {
-        let news: Vec<Redriven> = requeued
+    async fn remember(&mut self, requeued: &[RedrivenJob]) -> Result<(), RedriveError> {
+        let news: Vec<RedrivenJob> = requeued
             .iter()
             .filter(|redriven| !self.watch.knows_it(redriven))
             .cloned()
@@ -468,22 +476,22 @@ impl<'a> Run<'a> {
 
     /// Looks at those that have not ended, as many as `max`. What the store does not answer is
     /// looked at again later.
-    async fn look(&mut self, max: usize) {
+    async fn check_open_jobs(&mut self, max: usize) {
         let count = max.min(self.watch.open() as usize);
-        let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next())
+        let looked_at: Vec<RedrivenJob> = std::iter::from_fn(|| self.watch.next())
             .take(count)
             .collect();
         for part in looked_at.chunks(FIND_MAX) {
-            let seen = self.dead.see_each(self.queue(), part).await.ok();
+            let seen = self.dead.read_each(self.queue(), part).await.ok();
             let mut seen = seen.into_iter().flatten();
             for redriven in part {
                 let fate = match seen.next() {
-                    None => Fate::Open,
-                    Some(Seen::Job(None)) => self.fate_elsewhere(redriven).await,
-                    Some(Seen::Job(job)) => redriven.fate(job.as_deref()),
-                    Some(Seen::Damaged) => Fate::Died,
+                    None => RedrivenStatus::Open,
+                    Some(JobSnapshot::Job(None)) => self.status_in_other_queue(redriven).await,
+                    Some(JobSnapshot::Job(job)) => redriven.status(job.as_deref()),
+                    Some(JobSnapshot::Damaged) => RedrivenStatus::Died,
                 };
-                self.watch.found(redriven.clone(), fate);
+                self.watch.record(redriven.clone(), fate);
             }
         }
         let report = &mut self.record.report;
@@ -494,26 +502,26 @@ impl<'a> Run<'a> {
 
     /// What became of one that its queue has no longer: who moved it away has requeued it once
     /// more.
-    async fn fate_elsewhere(&self, redriven: &Redriven) -> Fate {
+    async fn status_in_other_queue(&self, redriven: &RedrivenJob) -> RedrivenStatus {
         if redriven.queue.as_ref().or(self.queue()).is_none() {
-            return Fate::Done;
+            return RedrivenStatus::Done;
         }
         let is_another = |queue: &QueueName| {
             redriven.queue.is_some() && self.watch.knows(redriven.id, Some(queue))
         };
         match self.dead.backstop.job(redriven.id).await {
             Ok(Some(job)) if redriven.was_requeued_again(&job) && !is_another(&job.queue) => {
-                Fate::Died
+                RedrivenStatus::Died
             }
-            Ok(_) => Fate::Done,
-            Err(StoreError::Corrupt { .. }) => Fate::Died,
-            Err(_) => Fate::Open,
+            Ok(_) => RedrivenStatus::Done,
+            Err(StoreError::Corrupt { .. }) => RedrivenStatus::Died,
+            Err(_) => RedrivenStatus::Open,
         }
     }
 
     /// A sign of life, with all that is known. Learns of a wish to stop.
     async fn save(&mut self) -> Result<(), RedriveError> {
-        self.record.runner = Some(Runner::new(
+        self.record.runner = Some(RedriveRunner::new(
             self.number,
             self.dead.backstop.current_time().await,
         ));
@@ -524,14 +532,14 @@ impl<'a> Run<'a> {
         let (ours, number) = (self.record.clone(), self.number);
         self.record = self
             .dead
-            .update_record(&ours, |standing| standing.replace(&ours, number))
+            .update_record(&ours, |stored| stored.replace(&ours, number))
             .await?;
         Ok(())
     }
 
     /// Leaves it to be resumed at once.
     async fn leave(&mut self) -> Result<RedriveReport, RedriveError> {
-        self.record.runner = Some(Runner::gone(
+        self.record.runner = Some(RedriveRunner::expired(
             self.number,
             self.dead.backstop.current_time().await,
         ));

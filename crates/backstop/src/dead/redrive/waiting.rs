@@ -1,7 +1,7 @@
 //! Letters that found their queue full: they wait, and letters of other queues go past them.
 
 use super::LETTERS_MAX;
-use super::watch::Redriven;
+use super::watch::RedrivenJob;
 use backstop_core::QueueName;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Default)]
 pub(super) struct Waiting {
     /// Those that this round has yet to try: none is of a queue in `full`.
-    round: VecDeque<Redriven>,
-    next_round: Vec<Redriven>,
+    round: VecDeque<RedrivenJob>,
+    next_round: Vec<RedrivenJob>,
     /// The queues that were full in this round.
     full: BTreeSet<QueueName>,
 }
@@ -37,7 +37,7 @@ impl Waiting {
 
     /// The next of this round, at most `count`. They stay until they are removed: the store may
     /// fail before it is known what becomes of them.
-    pub(super) fn next(&self, count: usize) -> Vec<Redriven> {
+    pub(super) fn next(&self, count: usize) -> Vec<RedrivenJob> {
         self.round.iter().take(count).cloned().collect()
     }
 
@@ -48,7 +48,7 @@ impl Waiting {
 
     /// Whether a letter's queue was full in this round. Of one that was picked by its id alone this
     /// is not known.
-    pub(super) fn is_full_for(&self, letter: &Redriven) -> bool {
+    pub(super) fn is_full_for(&self, letter: &RedrivenJob) -> bool {
         letter
             .queue
             .as_ref()
@@ -57,7 +57,7 @@ impl Waiting {
 
     /// Keeps letters whose queues are full for the next round, and those of the same queues that
     /// this round has not tried yet, so that each queue is asked once and keeps its order.
-    pub(super) fn put_off(&mut self, letters: Vec<Redriven>) {
+    pub(super) fn put_off(&mut self, letters: Vec<RedrivenJob>) {
         self.full
             .extend(letters.iter().filter_map(|letter| letter.queue.clone()));
         self.next_round.extend(letters);

@@ -1,13 +1,13 @@
 //! What became of the jobs that were redriven.
 
-use backstop_core::{Job, JobId, QueueName, State};
+use backstop_core::{Job, JobId, JobState, QueueName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A job that was redriven, or is about to be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
-pub(super) struct Redriven {
+#[serde(from = "StoredRedrivenJob", into = "StoredRedrivenJob")]
+pub(super) struct RedrivenJob {
     pub(super) id: JobId,
     /// How often it had been requeued before.
     pub(super) requeues: u32,
@@ -19,20 +19,20 @@ pub(super) struct Redriven {
 /// As the store keeps one: without a queue as ever.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum StoredRedrivenJob {
     Found(JobId, u32, QueueName),
     Named(JobId, u32),
 }
 
-impl From<Written> for Redriven {
-    fn from(written: Written) -> Self {
+impl From<StoredRedrivenJob> for RedrivenJob {
+    fn from(written: StoredRedrivenJob) -> Self {
         match written {
-            Written::Found(id, requeues, queue) => Self {
+            StoredRedrivenJob::Found(id, requeues, queue) => Self {
                 id,
                 requeues,
                 queue: Some(queue),
             },
-            Written::Named(id, requeues) => Self {
+            StoredRedrivenJob::Named(id, requeues) => Self {
                 id,
                 requeues,
                 queue: None,
@@ -41,13 +41,13 @@ impl From<Written> for Redriven {
     }
 }
 
-impl From<Redriven> for Written {
+impl From<RedrivenJob> for StoredRedrivenJob {
     fn from(
-        Redriven {
+        RedrivenJob {
             id,
             requeues,
             queue,
-        }: Redriven,
+        }: RedrivenJob,
     ) -> Self {
         match queue {
             Some(queue) => Self::Found(id, requeues, queue),
@@ -58,15 +58,15 @@ impl From<Redriven> for Written {
 
 /// How a redriven job stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum RedrivenStatus {
     Done,
     Died,
     Open,
 }
 
-impl Redriven {
+impl RedrivenJob {
     /// A letter of the one queue that was named, or one that was picked by its id alone.
-    pub(super) const fn named(letter: &Job) -> Self {
+    pub(super) const fn in_named_queue(letter: &Job) -> Self {
         Self {
             id: letter.id,
             requeues: letter.requeues,
@@ -75,22 +75,24 @@ impl Redriven {
     }
 
     /// A letter that was found among those of all queues.
-    pub(super) fn found(letter: &Job) -> Self {
+    pub(super) fn in_own_queue(letter: &Job) -> Self {
         Self {
             queue: Some(letter.queue.clone()),
-            ..Self::named(letter)
+            ..Self::in_named_queue(letter)
         }
     }
 
     /// How it stands, by what the store knows of it.
-    pub(super) fn fate(&self, job: Option<&Job>) -> Fate {
+    pub(super) fn status(&self, job: Option<&Job>) -> RedrivenStatus {
         match job {
-            None => Fate::Done,
-            Some(job) if self.was_requeued_again(job) => Fate::Died,
+            None => RedrivenStatus::Done,
+            Some(job) if self.was_requeued_again(job) => RedrivenStatus::Died,
             Some(job) => match job.state {
-                State::Done => Fate::Done,
-                State::Dead | State::Cancelled => Fate::Died,
-                State::Scheduled | State::Ready | State::Running | State::Retrying => Fate::Open,
+                JobState::Done => RedrivenStatus::Done,
+                JobState::Dead | JobState::Cancelled => RedrivenStatus::Died,
+                JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Retrying => {
+                    RedrivenStatus::Open
+                }
             },
         }
     }
@@ -108,24 +110,24 @@ impl Redriven {
 
 /// All redriven jobs of one redrive, by how they stand.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct RedriveWatch {
     known: BTreeSet<(JobId, Option<QueueName>)>,
-    open: VecDeque<Redriven>,
+    open: VecDeque<RedrivenJob>,
     pub(super) done: u64,
     pub(super) died: u64,
 }
 
-impl Watch {
+impl RedriveWatch {
     /// Whether a job of this id was redriven: of the queue, where it was found by one.
     pub(super) fn knows(&self, id: JobId, queue: Option<&QueueName>) -> bool {
         self.known.contains(&(id, None)) || self.known.contains(&(id, queue.cloned()))
     }
 
-    pub(super) fn knows_it(&self, redriven: &Redriven) -> bool {
+    pub(super) fn knows_it(&self, redriven: &RedrivenJob) -> bool {
         self.knows(redriven.id, redriven.queue.as_ref())
     }
 
-    pub(super) fn add(&mut self, redriven: Redriven) {
+    pub(super) fn add(&mut self, redriven: RedrivenJob) {
         if self.known.insert((redriven.id, redriven.queue.clone())) {
             self.open.push_back(redriven);
         }
@@ -141,16 +143,16 @@ impl Watch {
     }
 
     /// The one that was not looked at for longest.
-    pub(super) fn next(&mut self) -> Option<Redriven> {
+    pub(super) fn next(&mut self) -> Option<RedrivenJob> {
         self.open.pop_front()
     }
 
     /// What was found out about it.
-    pub(super) fn found(&mut self, redriven: Redriven, fate: Fate) {
+    pub(super) fn record(&mut self, redriven: RedrivenJob, fate: RedrivenStatus) {
         match fate {
-            Fate::Done => self.done += 1,
-            Fate::Died => self.died += 1,
-            Fate::Open => self.open.push_back(redriven),
+            RedrivenStatus::Done => self.done += 1,
+            RedrivenStatus::Died => self.died += 1,
+            RedrivenStatus::Open => self.open.push_back(redriven),
         }
     }
 }

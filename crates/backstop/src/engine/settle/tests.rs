@@ -1,12 +1,12 @@
 //! Ends that a store refuses, among others that it takes.
 
-use super::super::recover::recover;
+use super::super::recover::recover_batch;
 use super::*;
-use crate::handler::States;
-use crate::{ManualClock, QueueSettings, Random};
-use backstop_core::port::{Backlog, Claim};
-use backstop_core::verdict::Keep;
-use backstop_core::{WorkerName, plan::Want};
+use crate::handler::HandlerStates;
+use crate::{ManualClock, QueueSettings, RandomSource};
+use backstop_core::port::{Claim, JobStore};
+use backstop_core::verdict::DoneRetention;
+use backstop_core::{WorkerName, plan::QueueQuota};
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Fault, Flaky};
@@ -34,13 +34,13 @@ async fn scene(jobs: usize, is_refused: impl Fn(usize) -> bool) -> Scene {
     let backstop = Backstop::on(
         Arc::<Counted>::clone(&counted),
         clock.clone(),
-        Random::seeded(1),
+        RandomSource::seeded(1),
     );
     let queue = QueueName::new("q").unwrap();
     for n in 0..jobs {
         backstop.draft("q").id(&name(n)).push().await.unwrap();
     }
-    let wants = vec![Want {
+    let wants = vec![QueueQuota {
         queue: queue.clone(),
         max: jobs,
     }];
@@ -63,17 +63,19 @@ async fn scene(jobs: usize, is_refused: impl Fn(usize) -> bool) -> Scene {
             ..QueueSettings::default()
         },
     )]);
-    let (shelves, handlers, timing) = (Vec::new(), BTreeMap::new(), crate::Timing::default());
+    let (shelves, handlers, timing) = (Vec::new(), BTreeMap::new(), crate::WorkerTiming::default());
     let engine = Engine::new(
         backstop,
         worker,
         queues,
         shelves,
         handlers,
-        States::default(),
+        HandlerStates::default(),
         timing,
     );
-    engine.held.insert(number, LEASE, Instant::now(), &runs);
+    engine
+        .active_leases
+        .insert(number, LEASE, Instant::now(), &runs);
     let leases = (0..jobs)
         .map(name)
         .zip(runs.into_iter().map(|run| run.lease))
@@ -97,7 +99,7 @@ impl Scene {
     fn ends(&self, of: impl IntoIterator<Item = usize>) -> Vec<Settlement> {
         let end = |n| Settlement {
             lease: self.leases[&name(n)].clone(),
-            outcome: Outcome::Done(Keep::Gone),
+            outcome: Outcome::Done(DoneRetention::Gone),
         };
         of.into_iter().map(end).collect()
     }
@@ -157,7 +159,7 @@ async fn ends_behind_many_that_are_refused_are_found_in_a_few_tries() {
             left = scene.settle(left).await.0;
         }
         assert_eq!(scene.counts(), (20, 0));
-        assert_eq!(scene.engine.refusals.last_word(), None);
+        assert_eq!(scene.engine.permission_errors.final_error(), None);
     }
 }
 
@@ -207,7 +209,7 @@ async fn what_is_taken_over_is_put_back_beside_what_is_refused_whatever_was_refu
     scene.settle(scene.ends([0])).await;
     scene.clock.advance(LEASE.times(2));
     assert_eq!(
-        recover(&scene.engine, 20, Vec::new())
+        recover_batch(&scene.engine, 20, Vec::new())
             .await
             .map(|batch| batch.jobs),
         Ok(20)

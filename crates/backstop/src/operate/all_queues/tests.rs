@@ -1,13 +1,13 @@
 use crate::Backstop;
-use crate::testing::{Test, start};
-use backstop_core::port::Gate;
+use crate::testing::{TestBackstop, start};
+use backstop_core::port::QueueState;
 use backstop_core::{QueueName, Span};
 
 fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-async fn given(names: &[&str]) -> Test {
+async fn given(names: &[&str]) -> TestBackstop {
     let test = start();
     for name in names {
         test.backstop.draft(name).push().await.unwrap();
@@ -19,7 +19,7 @@ async fn paused(backstop: &Backstop) -> Vec<String> {
     let queues = backstop.store().queues(backstop.now()).await.unwrap();
     let paused = queues
         .into_iter()
-        .filter(|queue| queue.gate == Gate::Paused);
+        .filter(|queue| queue.state == QueueState::Paused);
     paused.map(|queue| queue.name.to_string()).collect()
 }
 

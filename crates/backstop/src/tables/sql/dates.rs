@@ -5,11 +5,11 @@
 //! comparison holds. On SQLite there is a second, coarser comparison beside it, of the text as it
 //! stands, that an index can answer.
 
-use super::Sql;
-use crate::tables::link::Param;
-use crate::tables::shape::DateColumn;
-use backstop_core::sweep::Dialect;
-use backstop_core::table::date::{Form, TextForm, Zone, canonical};
+use super::SqlBuilder;
+use crate::tables::link::SqlParam;
+use crate::tables::schema::DateColumn;
+use backstop_core::sweep::SqlDialect;
+use backstop_core::table::date::{DateForm, TextDateForm, TextZone, canonical};
 use backstop_core::{Span, Time};
 
 /// A day that there is, from the year 1 on.
@@ -20,14 +20,14 @@ const CLOCK: &str = "([ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9}
      (Z|[+-](0[0-9]|1[0-4])(:[0-5][0-9])?)?)?(?![[:space:]])";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Is {
+enum DateComparison {
     AtOrAfter,
     After,
     Before,
     AtOrBefore,
 }
 
-impl Is {
+impl DateComparison {
     const fn sign(self) -> &'static str {
         match self {
             Self::AtOrAfter => " >= ",
@@ -42,62 +42,62 @@ impl Is {
     }
 }
 
-impl Sql {
+impl SqlBuilder {
     pub(super) fn at_or_after(&mut self, column: &DateColumn, time: Time) -> &mut Self {
-        self.compare(column, Is::AtOrAfter, time)
+        self.compare(column, DateComparison::AtOrAfter, time)
     }
 
     pub(super) fn after(&mut self, column: &DateColumn, time: Time) -> &mut Self {
-        self.compare(column, Is::After, time)
+        self.compare(column, DateComparison::After, time)
     }
 
     pub(super) fn before(&mut self, column: &DateColumn, time: Time) -> &mut Self {
-        self.compare(column, Is::Before, time)
+        self.compare(column, DateComparison::Before, time)
     }
 
     pub(super) fn at_or_before(&mut self, column: &DateColumn, time: Time) -> &mut Self {
-        self.compare(column, Is::AtOrBefore, time)
+        self.compare(column, DateComparison::AtOrBefore, time)
     }
 
-    fn compare(&mut self, column: &DateColumn, is: Is, time: Time) -> &mut Self {
-        if let (Form::Text(form), Dialect::Sqlite) = (column.form, self.dialect) {
-            self.coarsely(column, form, is, time).say(" AND ");
+    fn compare(&mut self, column: &DateColumn, is: DateComparison, time: Time) -> &mut Self {
+        if let (DateForm::Text(form), SqlDialect::Sqlite) = (column.form, self.dialect) {
+            self.compare_coarsely(column, form, is, time).push(" AND ");
         }
         if column.form.unit().is_none() {
-            return self.comparable(column).say(is.sign()).bound(column, time);
+            return self.comparable(column).push(is.sign()).bound(column, time);
         }
         self.name(&column.column)
-            .say(is.sign())
+            .push(is.sign())
             .number_bound(column, is, time);
-        if self.dialect == Dialect::Sqlite {
+        if self.dialect == SqlDialect::Sqlite {
             // Whatever is no number is after all numbers there.
-            self.say(" AND ").readable(column);
+            self.push(" AND ").readable(column);
         }
         self
     }
 
     /// Whether the column says when.
     pub(super) fn readable(&mut self, column: &DateColumn) -> &mut Self {
-        if column.form.unit().is_some() && self.dialect == Dialect::Sqlite {
+        if column.form.unit().is_some() && self.dialect == SqlDialect::Sqlite {
             return self
-                .say("typeof(")
+                .push("typeof(")
                 .name(&column.column)
-                .say(") = 'integer'");
+                .push(") = 'integer'");
         }
-        self.comparable(column).say(" IS NOT NULL")
+        self.comparable(column).push(" IS NOT NULL")
     }
 
     /// The column on one side of a comparison; nothing where it says nothing.
     pub(super) fn comparable(&mut self, column: &DateColumn) -> &mut Self {
         let name = super::quoted(self.dialect, &column.column.name);
         match (column.form, self.dialect) {
-            (Form::Text(_), Dialect::Sqlite) => self.say(&sqlite_micros(&name)),
-            (Form::Text(_), Dialect::Postgres) => self.say(&postgres_micros(&name)),
-            (Form::Text(_), Dialect::Mysql) => self.say(&mysql_micros(&name)),
-            (form, Dialect::Sqlite) if form.unit().is_some() => self.say(&format!(
+            (DateForm::Text(_), SqlDialect::Sqlite) => self.push(&sqlite_micros(&name)),
+            (DateForm::Text(_), SqlDialect::Postgres) => self.push(&postgres_micros(&name)),
+            (DateForm::Text(_), SqlDialect::Mysql) => self.push(&mysql_micros(&name)),
+            (form, SqlDialect::Sqlite) if form.unit().is_some() => self.push(&format!(
                 "CASE WHEN typeof({name}) = 'integer' THEN {name} END"
             )),
-            _ => self.say(&name),
+            _ => self.push(&name),
         }
     }
 
@@ -120,7 +120,7 @@ impl Sql {
     }
 
     /// A place in that order, as it was read.
-    pub(super) fn place(&mut self, param: Param, column: &DateColumn) -> &mut Self {
+    pub(super) fn place(&mut self, param: SqlParam, column: &DateColumn) -> &mut Self {
         if column.is_mixed() {
             self.cast(param, "bigint")
         } else {
@@ -131,42 +131,42 @@ impl Sql {
     /// The time on the other side.
     pub(super) fn bound(&mut self, column: &DateColumn, time: Time) -> &mut Self {
         match column.form {
-            Form::Text(_) => self.cast(Param::Whole(time.as_micros().into()), "bigint"),
-            Form::Native { .. } => self.value_of_date(Param::Text(canonical(time)), column),
+            DateForm::Text(_) => self.cast(SqlParam::Whole(time.as_micros().into()), "bigint"),
+            DateForm::Native { .. } => self.value_of_date(SqlParam::Text(canonical(time)), column),
             // A group of rows with the same wait: not after this.
-            _ => self.number_bound(column, Is::AtOrBefore, time),
+            _ => self.number_bound(column, DateComparison::AtOrBefore, time),
         }
     }
 
-    fn number_bound(&mut self, column: &DateColumn, is: Is, time: Time) -> &mut Self {
+    fn number_bound(&mut self, column: &DateColumn, is: DateComparison, time: Time) -> &mut Self {
         let form = column.form;
         let number = match is {
-            Is::AtOrAfter | Is::Before => form.ceil(time),
-            Is::After | Is::AtOrBefore => form.floor(time),
+            DateComparison::AtOrAfter | DateComparison::Before => form.ceil(time),
+            DateComparison::After | DateComparison::AtOrBefore => form.floor(time),
         };
-        self.value(Param::Whole(number.into()), &column.column)
+        self.value(SqlParam::Whole(number.into()), &column.column)
     }
 
     /// A date as a parameter of the column's own type.
-    pub(super) fn value_of_date(&mut self, param: Param, column: &DateColumn) -> &mut Self {
+    pub(super) fn value_of_date(&mut self, param: SqlParam, column: &DateColumn) -> &mut Self {
         match (self.dialect, column.form, param) {
             // In UTC, whatever zone the session is in.
-            (Dialect::Postgres, Form::Native { .. }, Param::Text(text)) => {
-                self.value(Param::Text(format!("{text}+00")), &column.column)
+            (SqlDialect::Postgres, DateForm::Native { .. }, SqlParam::Text(text)) => {
+                self.value(SqlParam::Text(format!("{text}+00")), &column.column)
             }
-            (Dialect::Mysql, Form::Native { .. }, param) => self
-                .say("CAST(")
+            (SqlDialect::Mysql, DateForm::Native { .. }, param) => self
+                .push("CAST(")
                 .value(param, &column.column)
-                .say(" AS DATETIME(6))"),
+                .push(" AS DATETIME(6))"),
             (_, _, param) => self.value(param, &column.column),
         }
     }
 
     /// A column of dates as it can be read.
     pub(super) fn read_date(&mut self, column: &DateColumn) -> &mut Self {
-        if self.dialect == Dialect::Postgres && matches!(column.form, Form::Native { .. }) {
+        if self.dialect == SqlDialect::Postgres && matches!(column.form, DateForm::Native { .. }) {
             let name = super::quoted(self.dialect, &column.column.name);
-            return self.say(&epoch_micros(&name));
+            return self.push(&epoch_micros(&name));
         }
         self.key(&column.column)
     }
@@ -175,49 +175,57 @@ impl Sql {
     pub(super) fn read_first(&mut self, column: &DateColumn) -> &mut Self {
         let name = super::quoted(self.dialect, &column.column.name);
         match (column.form, self.dialect) {
-            (Form::Text(_), _) => self.say("min(").comparable(column).say(")"),
-            (Form::Native { .. }, Dialect::Postgres) => {
-                self.say(&epoch_micros(&format!("min({name})")))
+            (DateForm::Text(_), _) => self.push("min(").comparable(column).push(")"),
+            (DateForm::Native { .. }, SqlDialect::Postgres) => {
+                self.push(&epoch_micros(&format!("min({name})")))
             }
-            _ => self.say(&format!("min({name})")),
+            _ => self.push(&format!("min({name})")),
         }
     }
 
     /// Whether a text that says when is in the form of the column, so that it sorts with the
     /// others.
-    pub(super) fn in_form(&mut self, column: &DateColumn, form: TextForm) -> &mut Self {
+    pub(super) fn in_form(&mut self, column: &DateColumn, form: TextDateForm) -> &mut Self {
         let name = super::quoted(self.dialect, &column.column.name);
         let separator = form.separator;
         // Not `=`: MySQL takes nothing for a space then.
-        self.say(&format!("substr({name}, 11, 1) LIKE '{separator}' AND "));
+        self.push(&format!("substr({name}, 11, 1) LIKE '{separator}' AND "));
         let part = if form.digits == 0 {
             0
         } else {
             usize::from(form.digits) + 1
         };
         match form.zone {
-            Zone::Unsaid if self.dialect == Dialect::Mysql => {
-                self.say(&format!("substr({name}, 20) NOT REGEXP '[^.0-9]'"))
+            TextZone::Missing if self.dialect == SqlDialect::Mysql => {
+                self.push(&format!("substr({name}, 20) NOT REGEXP '[^.0-9]'"))
             }
-            Zone::Unsaid => self.say(&format!("ltrim(substr({name}, 20), '.0123456789') = ''")),
-            Zone::Letter => self.say(&format!("substr({name}, {}) = 'Z'", 20 + part)),
-            Zone::Offset => self.say(&format!("substr({name}, {}) = '+00:00'", 20 + part)),
+            TextZone::Missing => {
+                self.push(&format!("ltrim(substr({name}, 20), '.0123456789') = ''"))
+            }
+            TextZone::Letter => self.push(&format!("substr({name}, {}) = 'Z'", 20 + part)),
+            TextZone::Offset => self.push(&format!("substr({name}, {}) = '+00:00'", 20 + part)),
         }
     }
 
     /// No row that the exact comparison takes is left out by this one.
-    fn coarsely(&mut self, column: &DateColumn, form: TextForm, is: Is, time: Time) -> &mut Self {
+    fn compare_coarsely(
+        &mut self,
+        column: &DateColumn,
+        form: TextDateForm,
+        is: DateComparison,
+        time: Time,
+    ) -> &mut Self {
         let sign = if is.is_lower_bound() { " >= " } else { " <= " };
         self.name(&column.column)
-            .say(sign)
-            .value(Param::Text(coarse(form, is, time)), &column.column)
+            .push(sign)
+            .value(SqlParam::Text(coarse(form, is, time)), &column.column)
     }
 
     /// Behind a time on the other side, what a coarser comparison is made with, where there is one.
     pub(super) fn coarse_bound(&mut self, column: &DateColumn, time: Time) -> &mut Self {
         match (column.form, self.dialect) {
-            (Form::Text(form), Dialect::Sqlite) => self.say(", ").value(
-                Param::Text(coarse(form, Is::AtOrBefore, time)),
+            (DateForm::Text(form), SqlDialect::Sqlite) => self.push(", ").value(
+                SqlParam::Text(coarse(form, DateComparison::AtOrBefore, time)),
                 &column.column,
             ),
             _ => self,
@@ -231,30 +239,33 @@ impl Sql {
         [time, text]: [&str; 2],
     ) -> &mut Self {
         match (column.form, self.dialect) {
-            (Form::Text(_), Dialect::Sqlite) => {
-                self.name(&column.column).say(" <= ").say(text).say(" AND ");
-                self.comparable(column).say(" <= ").say(time)
+            (DateForm::Text(_), SqlDialect::Sqlite) => {
+                self.name(&column.column)
+                    .push(" <= ")
+                    .push(text)
+                    .push(" AND ");
+                self.comparable(column).push(" <= ").push(time)
             }
-            (_, Dialect::Sqlite) => self
+            (_, SqlDialect::Sqlite) => self
                 .name(&column.column)
-                .say(" <= ")
-                .say(time)
-                .say(" AND ")
+                .push(" <= ")
+                .push(time)
+                .push(" AND ")
                 .readable(column),
-            _ => self.comparable(column).say(" <= ").say(time),
+            _ => self.comparable(column).push(" <= ").push(time),
         }
     }
 }
 
 /// A text that dates are compared with: to the second where all look alike, to the day otherwise.
-fn coarse(form: TextForm, is: Is, time: Time) -> String {
+fn coarse(form: TextDateForm, is: DateComparison, time: Time) -> String {
     match (form.is_uniform, is.is_lower_bound()) {
         (true, true) => form.second(time),
         // Behind everything that can follow a second.
         (true, false) => format!("{}~", form.second(time)),
         // A zone moves a date by less than a day.
-        (false, true) => TextForm::day(time.before(Span::days(1))),
-        (false, false) => TextForm::day(time.after(Span::days(2))),
+        (false, true) => TextDateForm::day(time.before(Span::days(1))),
+        (false, false) => TextDateForm::day(time.after(Span::days(2))),
     }
 }
 

@@ -10,44 +10,47 @@
 //! a walk read and sorted all that is expired.
 
 use super::pick::put_past;
-use super::{Open, Place, Sql, status_is};
+use super::{OpenState, RowPlace, SqlBuilder, status_is};
 use crate::tables::Table;
-use crate::tables::catalogue::Column;
-use crate::tables::link::Statement;
-use crate::tables::shape::Shape;
+use crate::tables::catalogue::TableColumn;
+use crate::tables::link::SqlStatement;
+use crate::tables::schema::TableSchema;
 use backstop_core::Time;
-use backstop_core::sweep::Dialect;
+use backstop_core::sweep::SqlDialect;
 
 /// Expired rows that one index leads to.
 #[derive(Clone, Copy)]
-struct Branch<'a> {
-    state: Open,
-    why: Why<'a>,
+struct ExpiredBranch<'a> {
+    state: OpenState,
+    why: ExpiryCause<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Why<'a> {
+enum ExpiryCause<'a> {
     TooOld,
-    FailedTooOften { failures: &'a Column, most: u32 },
+    FailedTooOften {
+        failures: &'a TableColumn,
+        most: u32,
+    },
 }
 
 /// How many rows are expired; no more than `max` are counted.
 pub(in crate::tables) fn count_expired(
     table: &Table,
-    shape: &Shape,
+    shape: &TableSchema,
     now: Time,
     max: usize,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(*) FROM (SELECT * FROM (");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT count(*) FROM (SELECT * FROM (");
     for (at, branch) in branches(table, shape).iter().enumerate() {
-        sql.say(if at == 0 { "" } else { " UNION ALL " })
-            .say("SELECT * FROM (SELECT 1 AS one");
+        sql.push(if at == 0 { "" } else { " UNION ALL " })
+            .push("SELECT * FROM (SELECT 1 AS one");
         put_branch(&mut sql, table, shape, branch, lead(shape, branch), now);
-        sql.say(" LIMIT ").number(max).say(") AS b").number(at);
+        sql.push(" LIMIT ").number(max).push(") AS b").number(at);
     }
-    sql.say(") AS u LIMIT ").number(max).say(") AS e");
-    sql.done()
+    sql.push(") AS u LIMIT ").number(max).push(") AS e");
+    sql.build()
 }
 
 /// Whether more than so many rows of a state failed too often; `None` where the database knows best
@@ -55,25 +58,25 @@ pub(in crate::tables) fn count_expired(
 /// 5,000,000 in half a minute where the order of insertion leads to 500 in 1 ms.
 pub(in crate::tables) fn failed_too_often_beyond(
     table: &Table,
-    shape: &Shape,
-    state: Open,
+    shape: &TableSchema,
+    state: OpenState,
     many: usize,
-) -> Option<Statement> {
+) -> Option<SqlStatement> {
     let is_led =
-        shape.dialect == Dialect::Sqlite && shape.has_failure_index() && shape.has_order_index();
+        shape.dialect == SqlDialect::Sqlite && shape.has_failure_index() && shape.has_order_index();
     let (failed, most) = shape
         .failed
         .as_ref()
         .zip(table.rules.max_failures())
         .filter(|_| is_led)?;
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT 1 FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT 1 FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
     status_is(&mut sql, shape, state.word(&table.states));
-    sql.say(" AND ").failed_at_least(&failed.failures, most);
-    sql.say(" LIMIT 1 OFFSET ").number(many);
-    Some(sql.done())
+    sql.push(" AND ").failed_at_least(&failed.failures, most);
+    sql.push(" LIMIT 1 OFFSET ").number(many);
+    Some(sql.build())
 }
 
 /// Keys, places and dates of insertion of expired rows, the oldest first; those behind a place, if
@@ -81,84 +84,84 @@ pub(in crate::tables) fn failed_too_often_beyond(
 /// insertion.
 pub(in crate::tables) fn list_expired(
     table: &Table,
-    shape: &Shape,
-    dense: &[Open],
-    past: Option<&Place>,
+    shape: &TableSchema,
+    dense: &[OpenState],
+    past: Option<&RowPlace>,
     now: Time,
     max: usize,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT backstop_k, backstop_i, backstop_t FROM (");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT backstop_k, backstop_i, backstop_t FROM (");
     for (at, branch) in branches(table, shape).iter().enumerate() {
         let lead = if dense.contains(&branch.state) {
             ""
         } else {
             lead(shape, branch)
         };
-        sql.say(if at == 0 { "" } else { " UNION ALL " })
-            .say("SELECT * FROM (SELECT ")
+        sql.push(if at == 0 { "" } else { " UNION ALL " })
+            .push("SELECT * FROM (SELECT ")
             .place_columns(shape);
-        sql.say(", ")
+        sql.push(", ")
             .read_date(&shape.inserted)
-            .say(" AS backstop_t");
+            .push(" AS backstop_t");
         put_branch(&mut sql, table, shape, branch, lead, now);
         if let Some(place) = past {
             put_past(&mut sql, shape, place, lead);
         }
-        sql.say(" ORDER BY ")
-            .say(lead)
+        sql.push(" ORDER BY ")
+            .push(lead)
             .ordinal(&shape.inserted)
-            .say(", ")
+            .push(", ")
             .name(&shape.id);
-        sql.say(" LIMIT ").number(max).say(") AS b").number(at);
+        sql.push(" LIMIT ").number(max).push(") AS b").number(at);
     }
-    sql.say(") AS u ORDER BY backstop_o, backstop_d LIMIT ")
+    sql.push(") AS u ORDER BY backstop_o, backstop_d LIMIT ")
         .number(max);
-    sql.done()
+    sql.build()
 }
 
-fn branches<'a>(table: &Table, shape: &'a Shape) -> Vec<Branch<'a>> {
+fn branches<'a>(table: &Table, shape: &'a TableSchema) -> Vec<ExpiredBranch<'a>> {
     let too_often = shape.failed.as_ref().zip(table.rules.max_failures());
-    let too_often = too_often.map(|(failed, most)| Why::FailedTooOften {
+    let too_often = too_often.map(|(failed, most)| ExpiryCause::FailedTooOften {
         failures: &failed.failures,
         most,
     });
-    let reasons = std::iter::once(Why::TooOld).chain(too_often);
+    let reasons = std::iter::once(ExpiryCause::TooOld).chain(too_often);
     reasons
-        .flat_map(|why| Open::ALL.map(|state| Branch { state, why }))
+        .flat_map(|why| OpenState::ALL.map(|state| ExpiredBranch { state, why }))
         .collect()
 }
 
 fn put_branch(
-    sql: &mut Sql,
+    sql: &mut SqlBuilder,
     table: &Table,
-    shape: &Shape,
-    branch: &Branch<'_>,
+    shape: &TableSchema,
+    branch: &ExpiredBranch<'_>,
     lead: &str,
     now: Time,
 ) {
     let from = now.before(table.rules.max_age());
-    sql.say(" FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
+    sql.push(" FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
     status_is(sql, shape, branch.state.word(&table.states));
-    sql.say(" AND ").usable_key(&shape.id).say(" AND ");
+    sql.push(" AND ").usable_key(&shape.id).push(" AND ");
     match branch.why {
-        Why::TooOld => sql.before(&shape.inserted, from),
-        Why::FailedTooOften { failures, most } => sql
+        ExpiryCause::TooOld => sql.before(&shape.inserted, from),
+        ExpiryCause::FailedTooOften { failures, most } => sql
             .failed_at_least(failures, most)
-            .say(" AND ")
-            .say(lead)
+            .push(" AND ")
+            .push(lead)
             .at_or_after(&shape.inserted, from),
     };
 }
 
 /// What stands before a date of insertion so that SQLite looks for no index on it: that one would
 /// lead through all that is not expired.
-fn lead(shape: &Shape, branch: &Branch<'_>) -> &'static str {
+fn lead(shape: &TableSchema, branch: &ExpiredBranch<'_>) -> &'static str {
     let is_by_failures =
-        matches!(branch.why, Why::FailedTooOften { .. }) && shape.has_failure_index();
-    if is_by_failures && shape.dialect == Dialect::Sqlite {
+        matches!(branch.why, ExpiryCause::FailedTooOften { .. }) && shape.has_failure_index();
+    if is_by_failures && shape.dialect == SqlDialect::Sqlite {
         "+"
     } else {
         ""

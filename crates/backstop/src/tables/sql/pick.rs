@@ -1,34 +1,34 @@
 //! The query for what is due, newest first.
 
-use super::{Open, Sql, is_open, status_is};
+use super::{OpenState, SqlBuilder, is_open, status_is};
 use crate::tables::Table;
-use crate::tables::adopted::View;
-use crate::tables::link::Statement;
-use crate::tables::row::Key;
-use crate::tables::shape::{FailureColumns, Shape};
+use crate::tables::adopted_table::ScanView;
+use crate::tables::link::SqlStatement;
+use crate::tables::row::RowKey;
+use crate::tables::schema::{FailureColumns, TableSchema};
 use backstop_core::Time;
-use backstop_core::sweep::Dialect;
-use backstop_core::table::{Criteria, DueRows, Group, Window};
+use backstop_core::sweep::SqlDialect;
+use backstop_core::table::{DueCriteria, DueRows, FailureGroup, InsertWindow};
 
 /// Numbers of failures that are looked for one by one; those above are looked through.
-const SOUGHT_MAX: u32 = 64;
+const GROUPS_MAX: u32 = 64;
 
 /// A place in the order of rows, as its columns say it.
 #[derive(Clone, PartialEq, Debug)]
-pub(in crate::tables) struct Place {
-    pub(in crate::tables) inserted: Key,
-    pub(in crate::tables) key: Key,
+pub(in crate::tables) struct RowPlace {
+    pub(in crate::tables) inserted: RowKey,
+    pub(in crate::tables) key: RowKey,
 }
 
 /// Which rows of a branch, and whether it can come in order.
-struct Branch<'a> {
-    states: &'a [Open],
+struct PickBranch<'a> {
+    states: &'a [OpenState],
     is_ordered: bool,
-    condition: Condition,
+    condition: PickCondition,
 }
 
-enum Condition {
-    Window(Window),
+enum PickCondition {
+    Window(InsertWindow),
     /// Failed as often as one of these groups, and long enough ago; or not at all.
     AnyGroup,
     Fresh,
@@ -36,13 +36,13 @@ enum Condition {
     Unfailed,
     Uncounted,
     Unnumbered,
-    Group(Group),
-    Undated(Group),
+    Group(FailureGroup),
+    Undated(FailureGroup),
     /// Each of these groups, joined one after the other.
-    Groups(Vec<Group>),
-    UndatedGroups(Vec<Group>),
+    Groups(Vec<FailureGroup>),
+    UndatedGroups(Vec<FailureGroup>),
     /// Each of these groups, dated or not, as so many ranges of one index.
-    Ranges(Vec<Group>),
+    Ranges(Vec<FailureGroup>),
 }
 
 /// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing
@@ -51,12 +51,12 @@ enum Condition {
 /// so many are due, these may not be the newest.
 pub(in crate::tables) fn pick(
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
-    view: &View,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
+    view: &ScanView,
     max: usize,
     cap: Option<usize>,
-) -> Option<Statement> {
+) -> Option<SqlStatement> {
     let branches = branches(shape, criteria);
     (!branches.is_empty()).then(|| pick_of(&branches, table, shape, criteria, view, (max, cap)))
 }
@@ -64,37 +64,40 @@ pub(in crate::tables) fn pick(
 /// Whether more than `many` rows are due in the branches that do not come in order.
 pub(in crate::tables) fn pick_beyond(
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
     many: usize,
-) -> Statement {
+) -> SqlStatement {
     let branches = branches(shape, criteria);
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT one FROM (");
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT one FROM (");
     for (at, branch) in branches
         .iter()
         .filter(|branch| !branch.is_ordered)
         .enumerate()
     {
-        sql.say(if at == 0 { "" } else { " UNION ALL " })
-            .say("SELECT * FROM (SELECT 1 AS one FROM ");
+        sql.push(if at == 0 { "" } else { " UNION ALL " })
+            .push("SELECT * FROM (SELECT 1 AS one FROM ");
         put_groups(&mut sql, shape, &branch.condition);
-        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        sql.push(&shape.catalogue.quoted).push(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
-        sql.say(" LIMIT ").number(many + 1).say(") AS b").number(at);
+        sql.push(" LIMIT ")
+            .number(many + 1)
+            .push(") AS b")
+            .number(at);
     }
-    sql.say(") AS u LIMIT 1 OFFSET ").number(many);
-    sql.done_indexed(shape.has_order_index() && shape.has_failure_index())
+    sql.push(") AS u LIMIT 1 OFFSET ").number(many);
+    sql.build_indexed(shape.has_order_index() && shape.has_failure_index())
 }
 
 /// The same, a statement for each branch.
 pub(in crate::tables) fn pick_apart(
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
-    view: &View,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
+    view: &ScanView,
     max: usize,
-) -> Vec<Statement> {
+) -> Vec<SqlStatement> {
     let branches = branches(shape, criteria);
     branches
         .chunks(1)
@@ -103,23 +106,23 @@ pub(in crate::tables) fn pick_apart(
 }
 
 fn pick_of(
-    branches: &[Branch<'_>],
+    branches: &[PickBranch<'_>],
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
-    view: &View,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
+    view: &ScanView,
     (max, cap): (usize, Option<usize>),
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT backstop_k, backstop_i FROM (");
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
-        sql.say(if at == 0 { "" } else { " UNION ALL " })
-            .say("SELECT * FROM (SELECT ");
-        sql.place_columns(shape).say(" FROM ");
+        sql.push(if at == 0 { "" } else { " UNION ALL " })
+            .push("SELECT * FROM (SELECT ");
+        sql.place_columns(shape).push(" FROM ");
         put_groups(&mut sql, shape, &branch.condition);
-        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        sql.push(&shape.catalogue.quoted).push(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
-        sql.say(" AND ").usable_key(&shape.id);
+        sql.push(" AND ").usable_key(&shape.id);
         if let Some(place) = &view.behind {
             put_behind(&mut sql, shape, place);
         }
@@ -129,13 +132,13 @@ fn pick_of(
         if branch.is_ordered {
             put_newest_first(&mut sql, shape, max);
         } else if let Some(cap) = cap {
-            sql.say(" LIMIT ").number(cap);
+            sql.push(" LIMIT ").number(cap);
         }
-        sql.say(") AS b").number(at);
+        sql.push(") AS b").number(at);
     }
-    sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ")
+    sql.push(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ")
         .number(max);
-    sql.done_indexed(
+    sql.build_indexed(
         shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index()),
     )
 }
@@ -150,67 +153,67 @@ fn pick_of(
 /// them, to be sorted for the newest few.
 pub(in crate::tables) fn pick_newest(
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
     max: usize,
     among: usize,
-) -> Option<Statement> {
+) -> Option<SqlStatement> {
     let is_in_order = shape.has_order_index() && !shape.inserted.is_mixed();
     let failed = shape
         .failed
         .as_ref()
         .filter(|_| is_in_order && shape.has_failure_index())?;
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT backstop_k, backstop_i, backstop_s FROM (SELECT * FROM (SELECT ")
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT backstop_k, backstop_i, backstop_s FROM (SELECT * FROM (SELECT ")
         .place_columns(shape);
-    sql.say(", 'n' AS backstop_s FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
-    let new = Branch {
-        states: &[Open::New],
+    sql.push(", 'n' AS backstop_s FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
+    let new = PickBranch {
+        states: &[OpenState::New],
         is_ordered: true,
-        condition: Condition::AnyGroup,
+        condition: PickCondition::AnyGroup,
     };
     put_branch(&mut sql, table, shape, criteria, &new);
-    sql.say(" AND ").usable_key(&shape.id);
+    sql.push(" AND ").usable_key(&shape.id);
     put_newest_first(&mut sql, shape, max);
-    sql.say(") AS b0 UNION ALL SELECT * FROM (SELECT ")
+    sql.push(") AS b0 UNION ALL SELECT * FROM (SELECT ")
         .place_columns(shape);
-    sql.say(", 'e' AS backstop_s FROM (SELECT ")
+    sql.push(", 'e' AS backstop_s FROM (SELECT ")
         .name(&shape.id)
-        .say(", ")
+        .push(", ")
         .name(&shape.inserted.column);
-    sql.say(", ")
+    sql.push(", ")
         .name(&failed.failures)
-        .say(", ")
+        .push(", ")
         .name(&failed.last_failure.column)
-        .say(" FROM ");
-    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        .push(" FROM ");
+    sql.push(&shape.catalogue.quoted).push(" WHERE ");
     status_is(&mut sql, shape, &table.states.error);
-    sql.say(" AND ")
+    sql.push(" AND ")
         .at_or_after(&shape.inserted, criteria.inserted_from);
-    sql.say(" AND ").usable_key(&shape.id);
+    sql.push(" AND ").usable_key(&shape.id);
     put_newest_first(&mut sql, shape, among);
-    sql.say(") AS s WHERE ");
-    put_condition(&mut sql, shape, criteria, &Condition::AnyGroup);
+    sql.push(") AS s WHERE ");
+    put_condition(&mut sql, shape, criteria, &PickCondition::AnyGroup);
     put_newest_first(&mut sql, shape, max);
-    sql.say(") AS b1) AS u ORDER BY backstop_o DESC, backstop_d DESC");
-    Some(sql.done_indexed(true))
+    sql.push(") AS b1) AS u ORDER BY backstop_o DESC, backstop_d DESC");
+    Some(sql.build_indexed(true))
 }
 
-fn put_newest_first(sql: &mut Sql, shape: &Shape, max: usize) {
-    sql.say(" ORDER BY ")
+fn put_newest_first(sql: &mut SqlBuilder, shape: &TableSchema, max: usize) {
+    sql.push(" ORDER BY ")
         .ordinal(&shape.inserted)
-        .say(" DESC, ")
+        .push(" DESC, ")
         .name(&shape.id)
-        .say(" DESC");
-    sql.say(" LIMIT ").number(max);
+        .push(" DESC");
+    sql.push(" LIMIT ").number(max);
 }
 
-fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
-    const STATES: [&[Open]; 2] = [&[Open::New], &[Open::Error]];
-    let in_order = |condition: fn() -> Condition| {
-        STATES.iter().map(move |states| Branch {
+fn branches(shape: &TableSchema, criteria: &DueCriteria) -> Vec<PickBranch<'static>> {
+    const STATES: [&[OpenState]; 2] = [&[OpenState::New], &[OpenState::Error]];
+    let in_order = |condition: fn() -> PickCondition| {
+        STATES.iter().map(move |states| PickBranch {
             states,
             is_ordered: true,
             condition: condition(),
@@ -220,67 +223,71 @@ fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
         DueRows::ByAge(windows) => windows
             .iter()
             .flat_map(|window| {
-                STATES.iter().map(|states| Branch {
+                STATES.iter().map(|states| PickBranch {
                     states,
                     is_ordered: true,
-                    condition: Condition::Window(*window),
+                    condition: PickCondition::Window(*window),
                 })
             })
             .collect(),
         DueRows::ByFailures { .. } if !shape.has_failure_index() => {
-            in_order(|| Condition::AnyGroup).collect()
+            in_order(|| PickCondition::AnyGroup).collect()
         }
         DueRows::ByFailures {
             groups,
             max_failures,
-        } => sought(shape, groups, *max_failures),
+        } => group_branches(shape, groups, *max_failures),
     }
 }
 
 /// Rows that failed are found by how often: a branch for each number, so that an index leads to
 /// those that are due. New rows come in order: nearly all of them have not failed. Of the errors
 /// nearly all have.
-fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Branch<'static>> {
-    let of_errors = |condition| Branch {
-        states: &[Open::Error],
+fn group_branches(
+    shape: &TableSchema,
+    groups: &[FailureGroup],
+    max_failures: Option<u32>,
+) -> Vec<PickBranch<'static>> {
+    let of_errors = |condition| PickBranch {
+        states: &[OpenState::Error],
         is_ordered: false,
         condition,
     };
     let mut branches = vec![
-        Branch {
-            states: &[Open::New],
+        PickBranch {
+            states: &[OpenState::New],
             is_ordered: true,
-            condition: Condition::Fresh,
+            condition: PickCondition::Fresh,
         },
-        of_errors(Condition::Unfailed),
-        of_errors(Condition::Uncounted),
+        of_errors(PickCondition::Unfailed),
+        of_errors(PickCondition::Uncounted),
     ];
-    if shape.dialect == Dialect::Sqlite {
+    if shape.dialect == SqlDialect::Sqlite {
         // A branch of its own: SQLite answers an OR by no index, and read every error.
-        branches.push(of_errors(Condition::Unnumbered));
+        branches.push(of_errors(PickCondition::Unnumbered));
     }
     let mut apart = one_by_one(groups, max_failures);
     let mut push = |condition| {
-        branches.push(Branch {
-            states: &Open::ALL,
+        branches.push(PickBranch {
+            states: &OpenState::ALL,
             is_ordered: false,
             condition,
         });
     };
     if !is_joined(shape) {
         if !apart.is_empty() {
-            push(Condition::Ranges(apart));
+            push(PickCondition::Ranges(apart));
         }
         return branches;
     }
-    let joined: Vec<Group> = apart.extract_if(.., |group| !group.or_more).collect();
+    let joined: Vec<FailureGroup> = apart.extract_if(.., |group| !group.or_more).collect();
     if !joined.is_empty() {
-        push(Condition::Groups(joined.clone()));
-        push(Condition::UndatedGroups(joined));
+        push(PickCondition::Groups(joined.clone()));
+        push(PickCondition::UndatedGroups(joined));
     }
     for group in apart {
-        push(Condition::Group(group));
-        push(Condition::Undated(group));
+        push(PickCondition::Group(group));
+        push(PickCondition::Undated(group));
     }
     branches
 }
@@ -289,46 +296,46 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
 /// took 100 ms to prepare 130 of them and PostgreSQL 500 to plan, both on a busy machine; joined it
 /// is 5 and 15. MySQL has such rows in other words than MariaDB, and both make ranges of one index
 /// out of conditions with `OR`: a third of the time that branches took.
-fn is_joined(shape: &Shape) -> bool {
-    shape.dialect != Dialect::Mysql
+fn is_joined(shape: &TableSchema) -> bool {
+    shape.dialect != SqlDialect::Mysql
 }
 
 /// The groups of a branch as rows that the table is joined to: failures, the last failure that is
 /// due, and for an index of SQLite's as text.
-fn put_groups(sql: &mut Sql, shape: &Shape, condition: &Condition) {
-    let (Condition::Groups(groups) | Condition::UndatedGroups(groups)) = condition else {
+fn put_groups(sql: &mut SqlBuilder, shape: &TableSchema, condition: &PickCondition) {
+    let (PickCondition::Groups(groups) | PickCondition::UndatedGroups(groups)) = condition else {
         return;
     };
     let Some(failed) = &shape.failed else { return };
-    sql.say("(VALUES ");
+    sql.push("(VALUES ");
     for (at, group) in groups.iter().enumerate() {
-        sql.say(if at == 0 { "(" } else { ", (" })
+        sql.push(if at == 0 { "(" } else { ", (" })
             .count(group.failures.into())
-            .say(", ");
+            .push(", ");
         sql.bound(&failed.last_failure, group.last_failure_until);
         sql.coarse_bound(&failed.last_failure, group.last_failure_until)
-            .say(")");
+            .push(")");
     }
     // The table is looked at once for each of them, and not the other way round.
-    sql.say(") AS backstop_g CROSS JOIN ");
+    sql.push(") AS backstop_g CROSS JOIN ");
 }
 
 /// The groups, with the last, open one taken apart as far as that is worth it.
-fn one_by_one(groups: &[Group], max_failures: Option<u32>) -> Vec<Group> {
+fn one_by_one(groups: &[FailureGroup], max_failures: Option<u32>) -> Vec<FailureGroup> {
     let mut apart = groups.to_vec();
     let Some(last) = apart.pop_if(|group| group.or_more) else {
         return apart;
     };
-    let end = SOUGHT_MAX.max(last.failures);
+    let end = GROUPS_MAX.max(last.failures);
     let end = max_failures.map_or(end, |max| end.min(max));
     for failures in last.failures..end {
-        apart.push(Group {
+        apart.push(FailureGroup {
             failures,
             or_more: false,
             ..last
         });
     }
-    apart.push(Group {
+    apart.push(FailureGroup {
         failures: end,
         ..last
     });
@@ -336,32 +343,37 @@ fn one_by_one(groups: &[Group], max_failures: Option<u32>) -> Vec<Group> {
 }
 
 fn put_branch(
-    sql: &mut Sql,
+    sql: &mut SqlBuilder,
     table: &Table,
-    shape: &Shape,
-    criteria: &Criteria,
-    branch: &Branch<'_>,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
+    branch: &PickBranch<'_>,
 ) {
     match branch.states {
         [state] => status_is(sql, shape, state.word(&table.states)),
         _ => is_open(sql, shape, &table.states),
     }
-    sql.say(" AND ");
-    if let Condition::Window(window) = &branch.condition {
+    sql.push(" AND ");
+    if let PickCondition::Window(window) = &branch.condition {
         put_window(sql, shape, window);
         return;
     }
-    if !branch.is_ordered && shape.dialect == Dialect::Sqlite {
+    if !branch.is_ordered && shape.dialect == SqlDialect::Sqlite {
         // Not an index on insertion: it would lead through every row that failed.
-        sql.say("+");
+        sql.push("+");
     }
     sql.at_or_after(&shape.inserted, criteria.inserted_from)
-        .say(" AND ");
+        .push(" AND ");
     put_condition(sql, shape, criteria, &branch.condition);
 }
 
 /// How often a row failed, and when last.
-fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &Condition) {
+fn put_condition(
+    sql: &mut SqlBuilder,
+    shape: &TableSchema,
+    criteria: &DueCriteria,
+    condition: &PickCondition,
+) {
     let (
         Some(failed),
         DueRows::ByFailures {
@@ -370,69 +382,69 @@ fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &
         },
     ) = (&shape.failed, &criteria.due)
     else {
-        sql.say("1 = 0");
+        sql.push("1 = 0");
         return;
     };
     match condition {
-        Condition::AnyGroup => put_any_group(sql, failed, groups),
-        Condition::Fresh => put_fresh(sql, failed),
-        Condition::Unfailed => {
+        PickCondition::AnyGroup => put_any_group(sql, failed, groups),
+        PickCondition::Fresh => put_fresh(sql, failed),
+        PickCondition::Unfailed => {
             sql.unfailed(&failed.failures);
         }
-        Condition::Uncounted => {
-            sql.failures(&failed.failures).say(" IS NULL");
+        PickCondition::Uncounted => {
+            sql.failures(&failed.failures).push(" IS NULL");
         }
-        Condition::Unnumbered => {
+        PickCondition::Unnumbered => {
             sql.unnumbered(&failed.failures);
         }
-        Condition::Group(group) => {
+        PickCondition::Group(group) => {
             put_failures(sql, failed, group);
-            sql.say(" AND ")
+            sql.push(" AND ")
                 .at_or_before(&failed.last_failure, group.last_failure_until);
         }
-        Condition::Undated(group) => {
+        PickCondition::Undated(group) => {
             put_failures(sql, failed, group);
-            sql.say(" AND ")
+            sql.push(" AND ")
                 .name(&failed.last_failure.column)
-                .say(" IS NULL");
+                .push(" IS NULL");
         }
-        Condition::Ranges(groups) => put_ranges(sql, failed, groups),
-        Condition::Groups(_) => {
+        PickCondition::Ranges(groups) => put_ranges(sql, failed, groups),
+        PickCondition::Groups(_) => {
             sql.failures(&failed.failures)
-                .say(" = backstop_g.column1 AND ");
+                .push(" = backstop_g.column1 AND ");
             sql.at_or_before_joined(
                 &failed.last_failure,
                 ["backstop_g.column2", "backstop_g.column3"],
             );
         }
-        Condition::UndatedGroups(_) => {
+        PickCondition::UndatedGroups(_) => {
             sql.failures(&failed.failures)
-                .say(" = backstop_g.column1 AND ");
-            sql.name(&failed.last_failure.column).say(" IS NULL");
+                .push(" = backstop_g.column1 AND ");
+            sql.name(&failed.last_failure.column).push(" IS NULL");
         }
-        Condition::Window(_) => {}
+        PickCondition::Window(_) => {}
     }
     if let Some(max) = max_failures {
-        sql.say(" AND ").failed_less_than(&failed.failures, *max);
+        sql.push(" AND ").failed_less_than(&failed.failures, *max);
     }
 }
 
-fn put_window(sql: &mut Sql, shape: &Shape, window: &Window) {
+fn put_window(sql: &mut SqlBuilder, shape: &TableSchema, window: &InsertWindow) {
     sql.at_or_after(&shape.inserted, window.from);
     if let Some(before) = window.before {
-        sql.say(" AND ").before(&shape.inserted, before);
+        sql.push(" AND ").before(&shape.inserted, before);
     }
 }
 
-fn put_fresh(sql: &mut Sql, failed: &FailureColumns) {
-    sql.say("(")
+fn put_fresh(sql: &mut SqlBuilder, failed: &FailureColumns) {
+    sql.push("(")
         .uncounted(&failed.failures)
-        .say(" OR ")
+        .push(" OR ")
         .unfailed(&failed.failures)
-        .say(")");
+        .push(")");
 }
 
-fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
+fn put_failures(sql: &mut SqlBuilder, failed: &FailureColumns, group: &FailureGroup) {
     if group.or_more {
         sql.failed_at_least(&failed.failures, group.failures);
     } else {
@@ -441,161 +453,162 @@ fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
 }
 
 /// All groups, each by the beginning of an index.
-fn put_ranges(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
-    sql.say("(");
+fn put_ranges(sql: &mut SqlBuilder, failed: &FailureColumns, groups: &[FailureGroup]) {
+    sql.push("(");
     for (at, group) in groups.iter().enumerate() {
-        sql.say(if at == 0 { "(" } else { " OR (" });
+        sql.push(if at == 0 { "(" } else { " OR (" });
         put_failures(sql, failed, group);
-        sql.say(" AND ")
+        sql.push(" AND ")
             .at_or_before(&failed.last_failure, group.last_failure_until)
-            .say(") OR (");
+            .push(") OR (");
         put_failures(sql, failed, group);
-        sql.say(" AND ")
+        sql.push(" AND ")
             .name(&failed.last_failure.column)
-            .say(" IS NULL)");
+            .push(" IS NULL)");
     }
-    sql.say(")");
+    sql.push(")");
 }
 
 /// All groups at once, for a row that is looked at anyway.
-fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
-    sql.say("(");
+fn put_any_group(sql: &mut SqlBuilder, failed: &FailureColumns, groups: &[FailureGroup]) {
+    sql.push("(");
     put_fresh(sql, failed);
-    sql.say(" OR ")
+    sql.push(" OR ")
         .name(&failed.last_failure.column)
-        .say(" IS NULL");
+        .push(" IS NULL");
     if let Some((last, others)) = groups.split_last() {
-        sql.say(" OR ")
+        sql.push(" OR ")
             .comparable(&failed.last_failure)
-            .say(" <= CASE");
+            .push(" <= CASE");
         for group in others {
-            sql.say(" WHEN ")
+            sql.push(" WHEN ")
                 .failed_times(&failed.failures, group.failures)
-                .say(" THEN ");
+                .push(" THEN ");
             sql.bound(&failed.last_failure, group.last_failure_until);
         }
-        sql.say(" WHEN ");
+        sql.push(" WHEN ");
         put_failures(sql, failed, last);
-        sql.say(" THEN ")
+        sql.push(" THEN ")
             .bound(&failed.last_failure, last.last_failure_until)
-            .say(" END");
+            .push(" END");
     }
-    sql.say(")");
+    sql.push(")");
 }
 
 /// Behind a place: inserted before it, or at the same time and with a lower key.
-fn put_behind(sql: &mut Sql, shape: &Shape, place: &Place) {
-    put_beside(sql, shape, place, "", ["<=", "<", "<"]);
+fn put_behind(sql: &mut SqlBuilder, shape: &TableSchema, place: &RowPlace) {
+    put_compared(sql, shape, place, "", ["<=", "<", "<"]);
 }
 
 /// Not behind a place.
-fn put_until(sql: &mut Sql, shape: &Shape, place: &Place) {
-    put_beside(sql, shape, place, "", [">=", ">", ">="]);
+fn put_until(sql: &mut SqlBuilder, shape: &TableSchema, place: &RowPlace) {
+    put_compared(sql, shape, place, "", [">=", ">", ">="]);
 }
 
 /// Ahead of a place in the other order, the oldest first.
-pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str) {
-    put_beside(sql, shape, place, lead, [">=", ">", ">"]);
+pub(super) fn put_past(sql: &mut SqlBuilder, shape: &TableSchema, place: &RowPlace, lead: &str) {
+    put_compared(sql, shape, place, lead, [">=", ">", ">"]);
 }
 
 /// On one side of a place. The first comparison says no more than the others, in the way that an
 /// index is asked; unless `lead` keeps it from that.
-fn put_beside(
-    sql: &mut Sql,
-    shape: &Shape,
-    place: &Place,
+fn put_compared(
+    sql: &mut SqlBuilder,
+    shape: &TableSchema,
+    place: &RowPlace,
     lead: &str,
     [roughly, apart, alike]: [&str; 3],
 ) {
     let (inserted, id) = (&shape.inserted, &shape.id);
-    let put = |sql: &mut Sql, sign: &str| {
+    let put = |sql: &mut SqlBuilder, sign: &str| {
         sql.ordinal(inserted)
-            .say(" ")
-            .say(sign)
-            .say(" ")
+            .push(" ")
+            .push(sign)
+            .push(" ")
             .place(place.inserted.param(), inserted);
     };
-    sql.say(" AND ").say(lead);
+    sql.push(" AND ").push(lead);
     put(sql, roughly);
-    sql.say(" AND (");
+    sql.push(" AND (");
     put(sql, apart);
-    sql.say(" OR (");
+    sql.push(" OR (");
     put(sql, "=");
-    sql.say(" AND ")
+    sql.push(" AND ")
         .name(id)
-        .say(" ")
-        .say(alike)
-        .say(" ")
+        .push(" ")
+        .push(alike)
+        .push(" ")
         .value(place.key.param(), id)
-        .say("))");
+        .push("))");
 }
 
 /// Whether an open row failed after a time.
 pub(in crate::tables) fn failed_after(
     table: &Table,
-    shape: &Shape,
+    shape: &TableSchema,
     failed: &FailureColumns,
     time: Time,
-) -> Statement {
+) -> SqlStatement {
     let is_indexed = shape.has_failure_index();
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT one FROM (SELECT 1 AS one FROM ");
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT one FROM (SELECT 1 AS one FROM ");
     if is_indexed {
         // By an index each number is looked for by itself, up to where that is worth it.
-        let numbers: Vec<String> = (1..SOUGHT_MAX)
+        let numbers: Vec<String> = (1..GROUPS_MAX)
             .map(|failures| failures.to_string())
             .collect();
         if is_joined(shape) {
-            sql.say("(VALUES (")
-                .say(&numbers.join("), ("))
-                .say(")) AS backstop_g CROSS JOIN ");
+            sql.push("(VALUES (")
+                .push(&numbers.join("), ("))
+                .push(")) AS backstop_g CROSS JOIN ");
         }
-        sql.say(&shape.catalogue.quoted).say(" WHERE ");
+        sql.push(&shape.catalogue.quoted).push(" WHERE ");
         is_open(&mut sql, shape, &table.states);
-        sql.say(" AND ").failures(&failed.failures);
+        sql.push(" AND ").failures(&failed.failures);
         if is_joined(shape) {
-            sql.say(" = backstop_g.column1");
+            sql.push(" = backstop_g.column1");
         } else {
-            sql.say(" IN (").say(&numbers.join(", ")).say(")");
+            sql.push(" IN (").push(&numbers.join(", ")).push(")");
         }
-        sql.say(" AND ")
+        sql.push(" AND ")
             .after(&failed.last_failure, time)
-            .say(" UNION ALL SELECT 1 AS one FROM ");
+            .push(" UNION ALL SELECT 1 AS one FROM ");
     }
-    sql.say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.push(&shape.catalogue.quoted).push(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ")
-        .failed_at_least(&failed.failures, if is_indexed { SOUGHT_MAX } else { 1 });
-    sql.say(" AND ")
+    sql.push(" AND ")
+        .failed_at_least(&failed.failures, if is_indexed { GROUPS_MAX } else { 1 });
+    sql.push(" AND ")
         .after(&failed.last_failure, time)
-        .say(") AS u LIMIT 1");
-    sql.done_indexed(is_indexed)
+        .push(") AS u LIMIT 1");
+    sql.build_indexed(is_indexed)
 }
 
 /// The failures of rows that wait, and the first of their last failures for each number.
 pub(in crate::tables) fn next_due(
     table: &Table,
-    shape: &Shape,
+    shape: &TableSchema,
     failed: &FailureColumns,
     inserted_from: Time,
-) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
+) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
     // `GROUP BY 1` is by the first of these, whatever it is called.
-    sql.say("SELECT ")
+    sql.push("SELECT ")
         .failures(&failed.failures)
-        .say(if shape.dialect == Dialect::Postgres {
+        .push(if shape.dialect == SqlDialect::Postgres {
             "::text, "
         } else {
             ", "
         });
     sql.read_first(&failed.last_failure)
-        .say(" FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
+        .push(" FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").at_or_after(&shape.inserted, inserted_from);
-    sql.say(" AND ").failed_at_least(&failed.failures, 1);
-    sql.say(" AND ").readable(&failed.last_failure);
-    sql.say(" GROUP BY 1");
-    sql.done()
+    sql.push(" AND ")
+        .at_or_after(&shape.inserted, inserted_from);
+    sql.push(" AND ").failed_at_least(&failed.failures, 1);
+    sql.push(" AND ").readable(&failed.last_failure);
+    sql.push(" GROUP BY 1");
+    sql.build()
 }

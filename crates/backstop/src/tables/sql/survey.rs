@@ -1,71 +1,71 @@
 //! The look at every open row for those that no query for due rows can see, and for dates that do
 //! not sort.
 
-use super::{Sql, is_open};
+use super::{SqlBuilder, is_open};
 use crate::tables::Table;
-use crate::tables::link::Statement;
-use crate::tables::shape::{DateColumn, Shape};
+use crate::tables::link::SqlStatement;
+use crate::tables::schema::{DateColumn, TableSchema};
 use backstop_core::Time;
-use backstop_core::table::date::Form;
+use backstop_core::table::date::DateForm;
 
 /// Counts, of open rows: those whose dates or failures cannot be read; of the others those without
 /// a key that can be noted down; and those whose text is in another form than the column's.
-pub(in crate::tables) fn survey(table: &Table, shape: &Shape, now: Time) -> Statement {
-    let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(CASE WHEN ");
+pub(in crate::tables) fn survey(table: &Table, shape: &TableSchema, now: Time) -> SqlStatement {
+    let mut sql = SqlBuilder::new(shape.dialect);
+    sql.push("SELECT count(CASE WHEN ");
     put_undated(&mut sql, table, shape, now);
-    sql.say(" THEN 1 END), count(CASE WHEN ");
+    sql.push(" THEN 1 END), count(CASE WHEN ");
     put_undated(&mut sql, table, shape, now);
-    sql.say(" THEN NULL WHEN ")
+    sql.push(" THEN NULL WHEN ")
         .usable_key(&shape.id)
-        .say(" THEN NULL ELSE 1 END), count(CASE WHEN ");
+        .push(" THEN NULL ELSE 1 END), count(CASE WHEN ");
     put_foreign(&mut sql, &shape.inserted);
     if let Some(failed) = &shape.failed {
-        sql.say(" OR ");
+        sql.push(" OR ");
         put_foreign(&mut sql, &failed.last_failure);
     }
-    sql.say(" THEN 1 END) FROM ")
-        .say(&shape.catalogue.quoted)
-        .say(" WHERE ");
+    sql.push(" THEN 1 END) FROM ")
+        .push(&shape.catalogue.quoted)
+        .push(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.done()
+    sql.build()
 }
 
 /// Nobody can tell whether it is due. A row that is expired anyway needs no last failure.
-fn put_undated(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
-    sql.say("(NOT (").readable(&shape.inserted).say(")");
+fn put_undated(sql: &mut SqlBuilder, table: &Table, shape: &TableSchema, now: Time) {
+    sql.push("(NOT (").readable(&shape.inserted).push(")");
     if let Some(failed) = &shape.failed {
-        sql.say(" OR (")
+        sql.push(" OR (")
             .at_or_after(&shape.inserted, now.before(table.rules.max_age()));
         if let Some(max) = table.rules.max_failures() {
-            sql.say(" AND ").failed_less_than(&failed.failures, max);
+            sql.push(" AND ").failed_less_than(&failed.failures, max);
         }
-        sql.say(" AND (")
+        sql.push(" AND (")
             .failed_in_part(&failed.failures)
-            .say(" OR (");
+            .push(" OR (");
         sql.failed_at_least(&failed.failures, 1);
-        sql.say(" AND ")
+        sql.push(" AND ")
             .name(&failed.last_failure.column)
-            .say(" IS NOT NULL");
-        sql.say(" AND NOT (")
+            .push(" IS NOT NULL");
+        sql.push(" AND NOT (")
             .readable(&failed.last_failure)
-            .say("))))");
+            .push("))))");
     }
-    sql.say(")");
+    sql.push(")");
 }
 
 /// It says when, in a form that does not sort with the others.
-fn put_foreign(sql: &mut Sql, column: &DateColumn) {
+fn put_foreign(sql: &mut SqlBuilder, column: &DateColumn) {
     match column.form {
-        Form::Text(form) if form.is_uniform => {
-            sql.say("(")
+        DateForm::Text(form) if form.is_uniform => {
+            sql.push("(")
                 .readable(column)
-                .say(" AND NOT (")
+                .push(" AND NOT (")
                 .in_form(column, form)
-                .say("))");
+                .push("))");
         }
         _ => {
-            sql.say("1 = 0");
+            sql.push("1 = 0");
         }
     }
 }

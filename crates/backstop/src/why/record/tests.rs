@@ -1,11 +1,11 @@
 use super::*;
-use backstop_core::stream::{Failing, Wait};
+use backstop_core::stream::{FailingCall, GapWait};
 use backstop_core::{Payload, StreamKey};
 
 const MINUTE: i64 = 60;
 
 /// A key handled up to 60, which holds records at these positions.
-fn key(held: &[i64], standing: &Standing) -> StoredKey {
+fn key(held: &[i64], standing: &KeyState) -> StoredKey {
     let record = |position: &i64| StoredRecord {
         position: *position,
         step: MINUTE,
@@ -17,7 +17,7 @@ fn key(held: &[i64], standing: &Standing) -> StoredKey {
     StoredKey {
         key: StreamKey::new("site-7").unwrap(),
         watermark: Some(60),
-        standing: standing.to_bytes(),
+        state: standing.to_bytes(),
         arrived: held.len() as u64,
         records: held.iter().map(record).collect(),
         count: held.len() as u64,
@@ -25,18 +25,18 @@ fn key(held: &[i64], standing: &Standing) -> StoredKey {
     }
 }
 
-fn waiting() -> Standing {
-    Standing {
-        wait: Some(Wait {
+fn waiting() -> KeyState {
+    KeyState {
+        wait: Some(GapWait {
             attempt: 2,
             due: 30_000_000,
         }),
-        ..Standing::default()
+        ..KeyState::default()
     }
 }
 
-fn check(held: &[i64], standing: &Standing, position: i64, gate: &str, sentence: &str) {
-    let why = why_record(&key(held, standing), position).unwrap();
+fn check(held: &[i64], standing: &KeyState, position: i64, gate: &str, sentence: &str) {
+    let why = explain_record(&key(held, standing), position).unwrap();
     assert_eq!(
         (why.gate(), why.to_string().as_str()),
         (gate, sentence),
@@ -52,8 +52,10 @@ fn a_record_behind_a_gap_names_it_and_its_key() {
     let more = "it waits behind key site-7 at gap 180 and 1 position more; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
     check(&[120, 300], &waiting(), 300, "behind_gap", more);
     let unknown = "it waits behind key site-7 at gap 120; what is missing is waited for";
-    check(&[180], &Standing::default(), 180, "behind_gap", unknown);
-    let fields = why_record(&key(&[300], &waiting()), 300).unwrap().details();
+    check(&[180], &KeyState::default(), 180, "behind_gap", unknown);
+    let fields = explain_record(&key(&[300], &waiting()), 300)
+        .unwrap()
+        .details();
     assert_eq!(
         serde_json::to_string(&fields).unwrap(),
         r#"{"attempt":2,"gap":120,"key":"site-7","missing":3,"until":"1970-01-01T00:00:30Z"}"#
@@ -62,7 +64,7 @@ fn a_record_behind_a_gap_names_it_and_its_key() {
 
 #[test]
 fn a_record_whose_turn_has_come_is_next() {
-    let plain = Standing::default();
+    let plain = KeyState::default();
     check(
         &[120],
         &plain,
@@ -77,7 +79,7 @@ fn a_record_whose_turn_has_come_is_next() {
         "next",
         "only 1 record whose turn has come is before it: whoever serves the stream takes them",
     );
-    let given_up = Standing {
+    let given_up = KeyState {
         drain_to: Some(300),
         ..waiting()
     };
@@ -92,7 +94,7 @@ fn a_record_whose_turn_has_come_is_next() {
 
 #[test]
 fn what_is_before_a_record_may_have_failed() {
-    let failing = Failing {
+    let failing = FailingCall {
         position: 120,
         failures: 2,
         due: 5_000_000,
@@ -100,17 +102,17 @@ fn what_is_before_a_record_may_have_failed() {
         since: 0,
         error: "no route".to_owned(),
     };
-    let standing = Standing {
+    let standing = KeyState {
         failing: Some(failing),
-        ..Standing::default()
+        ..KeyState::default()
     };
     let sentence =
         "the record at 120 failed 2 times, and is tried again at 1970-01-01T00:00:05Z: no route";
     check(&[120, 180], &standing, 180, "behind_failing", sentence);
     check(&[120, 180], &standing, 120, "behind_failing", sentence);
-    let halted = Standing {
+    let halted = KeyState {
         halted: Some(120),
-        ..Standing::default()
+        ..KeyState::default()
     };
     let sentence = "its key stands still at 120, which failed for good, until somebody resumes it";
     check(&[120, 180], &halted, 180, "halted", sentence);
@@ -118,7 +120,7 @@ fn what_is_before_a_record_may_have_failed() {
 
 #[test]
 fn a_position_that_is_not_held_says_what_is_known() {
-    let plain = Standing::default();
+    let plain = KeyState::default();
     let passed = "its position was dealt with: the key is handled or declared missing up to 60";
     check(&[], &plain, 60, "passed", passed);
     check(&[180], &plain, 0, "passed", passed);
@@ -129,7 +131,7 @@ fn a_position_that_is_not_held_says_what_is_known() {
         "not_found",
         "no record of this position is held",
     );
-    let disabled = Standing::disabled();
+    let disabled = KeyState::disabled();
     check(
         &[],
         &disabled,
@@ -140,40 +142,40 @@ fn a_position_that_is_not_held_says_what_is_known() {
     let mut crowded = key(&[180], &plain);
     (crowded.count, crowded.highest) = (3, Some(900));
     assert_eq!(
-        why_record(&crowded, 600).unwrap().gate(),
+        explain_record(&crowded, 600).unwrap().gate(),
         "behind_gap",
         "held behind what is shown"
     );
-    assert_eq!(why_record(&crowded, 960).unwrap().gate(), "not_found");
+    assert_eq!(explain_record(&crowded, 960).unwrap().gate(), "not_found");
 }
 
 #[test]
 fn the_first_record_of_a_key_is_next() {
     let fresh = StoredKey {
         watermark: None,
-        ..key(&[6_000], &Standing::default())
+        ..key(&[6_000], &KeyState::default())
     };
     assert_eq!(
-        why_record(&fresh, 6_000).unwrap(),
-        WhyRecord::Next { before: 0 }
+        explain_record(&fresh, 6_000).unwrap(),
+        RecordExplanation::Next { before: 0 }
     );
 }
 
 #[test]
 fn records_follow_what_is_before_them_closely_or_behind_a_gap_of_a_kind() {
-    let all = |held: &[i64], standing: Standing| -> Vec<String> {
-        joints(&key(held, &standing), &standing)
+    let all = |held: &[i64], standing: KeyState| -> Vec<String> {
+        record_links(&key(held, &standing), &standing)
             .map(|(_, joint)| joint.to_string())
             .collect()
     };
-    let plain = all(&[120, 150, 300, 301], Standing::default());
+    let plain = all(&[120, 150, 300, 301], KeyState::default());
     assert_eq!(plain, ["", "", "1 position is missing from 210 on", ""]);
-    assert_eq!(all(&[179], Standing::default()), ["off the grid"]);
+    assert_eq!(all(&[179], KeyState::default()), ["off the grid"]);
     let given_up = all(
         &[240, 480],
-        Standing {
+        KeyState {
             drain_to: Some(240),
-            ..Standing::default()
+            ..KeyState::default()
         },
     );
     assert_eq!(
@@ -184,10 +186,10 @@ fn records_follow_what_is_before_them_closely_or_behind_a_gap_of_a_kind() {
         ]
     );
     // A step that no store should have: it is drawn as one, and divides nothing by zero.
-    let mut damaged = key(&[63], &Standing::default());
+    let mut damaged = key(&[63], &KeyState::default());
     damaged.records[0].step = 0;
-    let standing = Standing::default();
-    let told: Vec<String> = joints(&damaged, &standing)
+    let standing = KeyState::default();
+    let told: Vec<String> = record_links(&damaged, &standing)
         .map(|(_, joint)| joint.to_string())
         .collect();
     assert_eq!(told, ["2 positions are missing from 61 on"]);

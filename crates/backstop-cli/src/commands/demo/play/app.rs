@@ -1,10 +1,10 @@
 //! The demo's own application: a shop that loses one order in nine, and a table of invoices from
 //! before there were queues.
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 use backstop::rusqlite::{self, Connection};
-use backstop::tables::Row;
-use backstop::{Backstop, Fail, Run};
+use backstop::tables::TableRow;
+use backstop::{Backstop, Run, RunError};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ const WORK: Duration = Duration::from_millis(120);
 /// How long a statement waits for another writer.
 const BUSY: Duration = Duration::from_secs(5);
 
-const SHAPE: &str = "
+const SCHEMA: &str = "
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE orders (
@@ -42,18 +42,18 @@ CREATE INDEX backlog_by_date ON BACKLOG (STATUS, DATE_INSERTED);
 
 /// The application's database. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct App(Arc<Mutex<Connection>>);
+pub(super) struct DemoShop(Arc<Mutex<Connection>>);
 
-impl App {
+impl DemoShop {
     /// Makes it, in a file that is not there yet.
-    pub(super) fn open(file: &Path) -> Result<Self, Trouble> {
+    pub(super) fn open(file: &Path) -> Result<Self, CliError> {
         let made = Connection::open(file).and_then(|connection| {
             connection.busy_timeout(BUSY)?;
-            connection.execute_batch(SHAPE)?;
+            connection.execute_batch(SCHEMA)?;
             Ok(connection)
         });
         let failed = |error| {
-            Trouble::new(format!(
+            CliError::new(format!(
                 "the demo's tables in {} cannot be made: {error}",
                 file.display()
             ))
@@ -66,7 +66,7 @@ impl App {
         &self,
         statement: &'static str,
         values: impl rusqlite::Params + Send + 'static,
-    ) -> Result<i64, Fail> {
+    ) -> Result<i64, RunError> {
         let connection = Arc::clone(&self.0);
         let written = tokio::task::spawn_blocking(move || {
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,14 +75,14 @@ impl App {
         });
         let written = written
             .await
-            .map_err(|error| Fail::retry(error.to_string()))?;
-        written.map_err(|error| Fail::retry(format!("the shop's database: {error}")))
+            .map_err(|error| RunError::retry(error.to_string()))?;
+        written.map_err(|error| RunError::retry(format!("the shop's database: {error}")))
     }
 }
 
 /// Places orders for ever; the job of every ninth is lost before it is pushed, and left to the
 /// sweep.
-pub(super) async fn trade(backstop: Backstop, app: App) {
+pub(super) async fn trade(backstop: Backstop, app: DemoShop) {
     let mut ticks = tokio::time::interval(ORDER_EVERY);
     loop {
         ticks.tick().await;
@@ -111,16 +111,16 @@ const fn is_lost(order: i64) -> bool {
 }
 
 /// Runs the job of an order. A few have no stock: their jobs die, and their rows stay unprocessed.
-pub(super) async fn fulfil(app: App, run: Run) -> Result<(), Fail> {
+pub(super) async fn fulfil(app: DemoShop, run: Run) -> Result<(), RunError> {
     let payload: Value = serde_json::from_slice(run.payload())?;
     // A sweep fills in what the query found as text.
     let id = payload["id"]
         .as_i64()
         .or_else(|| payload["id"].as_str()?.parse().ok());
-    let id = id.ok_or_else(|| Fail::dead("the payload names no order"))?;
+    let id = id.ok_or_else(|| RunError::dead("the payload names no order"))?;
     tokio::time::sleep(WORK).await;
     if id % 40 == 30 {
-        return Err(Fail::retry(format!("no stock for order {id}")));
+        return Err(RunError::retry(format!("no stock for order {id}")));
     }
     app.write(
         "UPDATE orders SET processed_at = CURRENT_TIMESTAMP WHERE id = ?1",
@@ -131,7 +131,7 @@ pub(super) async fn fulfil(app: App, run: Run) -> Result<(), Fail> {
 }
 
 /// Writes invoices for ever.
-pub(super) async fn bill(app: App) {
+pub(super) async fn bill(app: DemoShop) {
     const CUSTOMERS: [&str; 4] = ["Ada & Co", "Bellamy", "Curie Labs", "Dijkstra BV"];
     let mut ticks = tokio::time::interval(INVOICE_EVERY);
     for number in 0_usize.. {
@@ -147,7 +147,7 @@ pub(super) async fn bill(app: App) {
 }
 
 /// Sends one invoice: a third fails a few times, and one in ten for ever.
-pub(super) async fn invoice(row: Row) -> Result<(), Fail> {
+pub(super) async fn invoice(row: TableRow) -> Result<(), RunError> {
     tokio::time::sleep(WORK).await;
     let id = row.key.as_i64().unwrap_or_default();
     let tries = match id % 10 {
@@ -156,7 +156,7 @@ pub(super) async fn invoice(row: Row) -> Result<(), Fail> {
         _ => 0,
     };
     if row.attempt <= tries {
-        return Err(Fail::retry("the mail server asked to try again later"));
+        return Err(RunError::retry("the mail server asked to try again later"));
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! What the demo runs by: a configuration as anybody would write it.
 
-use crate::context::Context;
-use crate::trouble::Trouble;
-use backstop::config::{self, Config, Overrides, Written};
-use backstop::{Address, Span, Time};
+use crate::context::CliContext;
+use crate::error::CliError;
+use backstop::config::{self, Config, ConfigFile, ConfigOverrides};
+use backstop::{Span, StoreAddress, Time};
 use std::path::{Path, PathBuf};
 
 const TEMPLATE: &str = include_str!("backstop.toml");
@@ -16,31 +16,31 @@ pub(super) fn app_file(folder: &Path) -> PathBuf {
 /// The demo's configuration; also left in `folder`, so that commands can be tried by it.
 pub(in crate::commands::demo) fn config(
     folder: &Path,
-    address: &Address,
+    address: &StoreAddress,
     now: Time,
-    context: &Context,
-) -> Result<(Config, PathBuf), Trouble> {
+    context: &CliContext,
+) -> Result<(Config, PathBuf), CliError> {
     let text = written(folder, address, now);
-    let file = folder.join(config::USUAL_FILE);
+    let file = folder.join(config::DEFAULT_FILE);
     std::fs::write(&file, &text)?;
     let path = file.display().to_string();
-    let flags = Overrides {
+    let flags = ConfigOverrides {
         store: Some(address.clone()),
         durability: Some(context.config.durability),
-        ..Overrides::default()
+        ..ConfigOverrides::default()
     };
     let config = config::resolve(
-        Some(Written {
+        Some(ConfigFile {
             path: &path,
             text: &text,
         }),
-        Overrides::default(),
+        ConfigOverrides::default(),
         flags,
     )?;
     Ok((config, file))
 }
 
-fn written(folder: &Path, address: &Address, now: Time) -> String {
+fn written(folder: &Path, address: &StoreAddress, now: Time) -> String {
     let app = format!("sqlite:{}", app_file(folder).display());
     // Secrets are not left in files: then the store has to be named with every command.
     let store = if address.hides_something() { "#" } else { "" };

@@ -1,10 +1,10 @@
 //! Jobs of three queues, pushed as if by a service that never sleeps, and what runs them.
 
-use super::weather::Weather;
-use crate::commands::demo::workload::{Behaviour, DemoQueue, behaviour_of, varied};
+use super::outages::DemoOutages;
+use crate::commands::demo::workload::{DemoBehaviour, DemoQueue, behaviour_of, vary_duration};
 use backstop::core::failure::ErrorReport;
-use backstop::core::verdict::Advice;
-use backstop::{Backstop, Fail, Run, Span};
+use backstop::core::verdict::FailureAdvice;
+use backstop::{Backstop, Run, RunError, Span};
 use std::time::Duration;
 
 /// How often each queue gets its jobs.
@@ -32,15 +32,15 @@ pub(super) async fn produce(backstop: Backstop, queue: &'static DemoQueue) {
 /// Runs one job of the three queues.
 pub(super) async fn handle(
     queue: &'static DemoQueue,
-    weather: Weather,
+    outages: DemoOutages,
     run: Run,
-) -> Result<(), Fail> {
-    tokio::time::sleep(varied(queue.work, run.id())).await;
-    if queue.name == "webhooks" && weather.is_down() {
-        return Err(Fail::with_advice(unavailable(), Advice::Retry));
+) -> Result<(), RunError> {
+    tokio::time::sleep(vary_duration(queue.work, run.id())).await;
+    if queue.name == "webhooks" && outages.is_down() {
+        return Err(RunError::with_advice(unavailable(), FailureAdvice::Retry));
     }
     match behaviour_of(queue, &run)? {
-        Behaviour::FailsAlways if weather.is_mended() => Ok(()),
+        DemoBehaviour::FailsAlways if outages.is_mended() => Ok(()),
         behaviour => behaviour.ends(queue, &run),
     }
 }
@@ -56,11 +56,11 @@ fn unavailable() -> ErrorReport {
 }
 
 /// A report is quick, now and then not there yet, and never wrong.
-pub(super) async fn report(run: Run) -> Result<(), Fail> {
+pub(super) async fn report(run: Run) -> Result<(), RunError> {
     tokio::time::sleep(REPORT).await;
     let is_early = run.attempt() == 1 && run.id().as_bytes()[15].is_multiple_of(4);
     if is_early {
-        Err(Fail::retry_after(
+        Err(RunError::retry_after(
             Span::secs(2),
             "the figures are not in yet",
         ))

@@ -1,6 +1,6 @@
 //! Now and then somebody redrives what died, carefully.
 
-use backstop::dead::redrive::{Redrive, RedriveError};
+use backstop::dead::redrive::{RedriveError, RedrivePlan};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
 use backstop::{Backstop, QueueName};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ const CANARY: u32 = 3;
 
 /// Redrives dead webhooks for ever: those whose customer mended the cause succeed, others stop the
 /// redrive.
-pub(super) async fn now_and_then(backstop: Backstop) {
+pub(super) async fn run_periodically(backstop: Backstop) {
     let letters = backstop.dead().by("demo");
     tokio::time::sleep(FIRST).await;
     loop {
@@ -28,7 +28,7 @@ pub(super) async fn now_and_then(backstop: Backstop) {
 
 async fn once(letters: &DeadLetters) -> Result<(), RedriveError> {
     let queue = QueueName::new("webhooks").ok();
-    let plan = Redrive {
+    let plan = RedrivePlan {
         canary: CANARY,
         max_failures: 1,
         then_rate: "2/s"

@@ -1,10 +1,10 @@
 //! An ordered stream: checks of six sites, which arrive out of order, twice, late or never.
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 use backstop::config::Config;
 use backstop::core::stream::Record;
-use backstop::streams::{Effect, Event, RunningStream};
-use backstop::{Backstop, Fail, Payload, StreamKey, StreamName};
+use backstop::streams::{EventEffect, RunningStream, StreamEvent};
+use backstop::{Backstop, Payload, RunError, StreamKey, StreamName};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const UNDER_WAY_MAX: usize = 256;
 
 /// How a record arrives: decided by its place, so that every demo is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Arrival {
+enum DemoArrival {
     InTime,
     /// Behind the one that follows it.
     After(Duration),
@@ -27,24 +27,24 @@ enum Arrival {
     Never,
 }
 
-const fn arrival(slot: i64, site: i64) -> Arrival {
+const fn arrival(slot: i64, site: i64) -> DemoArrival {
     match (slot + site * 5) % 41 {
-        6 | 19 | 30 => Arrival::After(Duration::from_millis(3_500)),
-        11 => Arrival::Twice,
-        23 => Arrival::Never,
+        6 | 19 | 30 => DemoArrival::After(Duration::from_millis(3_500)),
+        11 => DemoArrival::Twice,
+        23 => DemoArrival::Never,
         // Past all waits: a miss is declared, and the record comes after it.
-        37 => Arrival::After(Duration::from_secs(20)),
-        _ => Arrival::InTime,
+        37 => DemoArrival::After(Duration::from_secs(20)),
+        _ => DemoArrival::InTime,
     }
 }
 
 /// The stream's name.
-pub(super) fn stream() -> Result<StreamName, Trouble> {
-    StreamName::new(STREAM).map_err(Trouble::new)
+pub(super) fn stream() -> Result<StreamName, CliError> {
+    StreamName::new(STREAM).map_err(CliError::new)
 }
 
 /// Serves the stream as the configuration says.
-pub(super) fn serve(backstop: &Backstop, config: &Config) -> Result<RunningStream, Trouble> {
+pub(super) fn serve(backstop: &Backstop, config: &Config) -> Result<RunningStream, CliError> {
     let settings = config
         .streams
         .get(&stream()?)
@@ -52,22 +52,22 @@ pub(super) fn serve(backstop: &Backstop, config: &Config) -> Result<RunningStrea
         .unwrap_or_default();
     backstop
         .stream(STREAM)
-        .map_err(Trouble::new)?
+        .map_err(CliError::new)?
         .serve(settings, handle)
-        .map_err(Trouble::new)
+        .map_err(CliError::new)
 }
 
-async fn handle(event: Event) -> Result<(), Fail> {
+async fn handle(event: StreamEvent) -> Result<(), RunError> {
     tokio::time::sleep(Duration::from_millis(15)).await;
     let payload: Value = match &event.payload {
         Some(payload) => serde_json::from_slice(payload.as_bytes())?,
         None => Value::Null,
     };
-    let is_known = event.effect != Effect::Handled || payload["status"].is_string();
+    let is_known = event.effect != EventEffect::Handled || payload["status"].is_string();
     if is_known {
         Ok(())
     } else {
-        Err(Fail::retry("the check has no status"))
+        Err(RunError::retry("the check has no status"))
     }
 }
 
@@ -111,12 +111,12 @@ fn record(slot: i64, site: &str) -> Option<Record> {
     })
 }
 
-async fn bring(stream: Arc<RunningStream>, record: Record, arrival: Arrival) {
+async fn bring(stream: Arc<RunningStream>, record: Record, arrival: DemoArrival) {
     let copies = match arrival {
-        Arrival::Never => 0,
-        Arrival::InTime => 1,
-        Arrival::Twice => 2,
-        Arrival::After(wait) => {
+        DemoArrival::Never => 0,
+        DemoArrival::InTime => 1,
+        DemoArrival::Twice => 2,
+        DemoArrival::After(wait) => {
             tokio::time::sleep(wait).await;
             1
         }

@@ -16,15 +16,15 @@ fn scenario() -> Scenario {
     }
 }
 
-fn simulated(calls: &[(u64, u64, u64)]) -> Simulated {
-    let bucket = |(n, &(calls, failed, backlog))| Bucket {
+fn simulated(calls: &[(u64, u64, u64)]) -> SimulationResult {
+    let bucket = |(n, &(calls, failed, backlog))| SimulationBucket {
         at: Span::secs(5).times(i64::try_from(n).unwrap()),
         calls,
         failed,
         backlog,
         dead: 0,
     };
-    Simulated {
+    SimulationResult {
         buckets: calls.iter().enumerate().map(bucket).collect(),
         jobs: 600,
         done: 600,
@@ -56,7 +56,7 @@ const CALLS: [(u64, u64, u64); 12] = [
 
 #[test]
 fn it_shows_when_calls_came_and_which_failed_without_any_colour() {
-    let text = render(&scenario(), &simulated(&CALLS), 80, Paint::new(false));
+    let text = render(&scenario(), &simulated(&CALLS), 80, TextPaint::new(false));
     let expected = "\
 Calls of the service per 5s: █ succeeded, ░ failed, · a few failed
     100 ┤    ░░░░█
@@ -85,7 +85,7 @@ fn it_is_no_wider_than_the_terminal() {
         ..scenario()
     };
     for width in [40, 60, 80, 200] {
-        let text = render(&long, &simulated(&many), width, Paint::new(false));
+        let text = render(&long, &simulated(&many), width, TextPaint::new(false));
         let widest = text
             .lines()
             .skip(1)
@@ -97,7 +97,7 @@ fn it_is_no_wider_than_the_terminal() {
             "{width}: {widest}\n{text}"
         );
     }
-    let text = render(&long, &simulated(&many), 40, Paint::new(false));
+    let text = render(&long, &simulated(&many), 40, TextPaint::new(false));
     assert!(text.starts_with("Calls of the service per 40s"), "{text}");
 }
 
@@ -107,14 +107,19 @@ fn the_least_failure_can_be_seen_and_nothing_is_nothing() {
         &scenario(),
         &simulated(&[(1_000_000, 1, 0), (0, 0, 0)]),
         80,
-        Paint::new(false),
+        TextPaint::new(false),
     );
     assert_eq!(
         rare.lines().nth(10).map(|line| line.ends_with("┤·")),
         Some(true),
         "{rare}"
     );
-    let none = render(&scenario(), &simulated(&[(0, 0, 0)]), 80, Paint::new(false));
+    let none = render(
+        &scenario(),
+        &simulated(&[(0, 0, 0)]),
+        80,
+        TextPaint::new(false),
+    );
     assert_eq!(
         none.lines().filter(|line| line.ends_with('┤')).count(),
         10,
@@ -125,11 +130,11 @@ fn the_least_failure_can_be_seen_and_nothing_is_nothing() {
 #[test]
 fn where_all_failed_nothing_looks_as_if_it_had_succeeded() {
     let failed: Vec<_> = (0..=100).map(|calls| (calls, calls, 0)).collect();
-    let text = render(&scenario(), &simulated(&failed), 200, Paint::new(false));
+    let text = render(&scenario(), &simulated(&failed), 200, TextPaint::new(false));
     let chart: String = text.lines().skip(1).take(10).collect();
     assert!(!chart.contains(&EIGHTHS[1..]), "{text}");
     let good: Vec<_> = (0..=100).map(|calls| (calls, 0, 0)).collect();
-    let text = render(&scenario(), &simulated(&good), 200, Paint::new(false));
+    let text = render(&scenario(), &simulated(&good), 200, TextPaint::new(false));
     assert!(
         !text
             .lines()

@@ -2,7 +2,7 @@
 
 use backstop::{RetryPolicy, Span};
 use backstop_core::breaker::BreakerSettings;
-use backstop_core::simulate::{Bucket, Scenario, Simulated};
+use backstop_core::simulate::{Scenario, SimulationBucket, SimulationResult};
 use serde::Serialize;
 
 /// A simulation: what was asked, and what came of it.
@@ -19,7 +19,7 @@ pub(super) struct SimulatedShape<'a> {
     peak_calls_per_bucket_after_recovery: u64,
     peak_after_recovery_at_ms: i64,
     backlog_gone_at_ms: Option<i64>,
-    buckets: Vec<BucketShape>,
+    buckets: Vec<SimulationBucketShape>,
 }
 
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ struct ScenarioShape<'a> {
 }
 
 #[derive(Serialize)]
-struct BucketShape {
+struct SimulationBucketShape {
     at_ms: i64,
     calls: u64,
     failed: u64,
@@ -47,7 +47,7 @@ struct BucketShape {
 
 impl<'a> SimulatedShape<'a> {
     /// The shape of a simulation.
-    pub(super) fn new(scenario: &'a Scenario, simulated: &Simulated) -> Self {
+    pub(super) fn new(scenario: &'a Scenario, simulated: &SimulationResult) -> Self {
         Self {
             scenario: ScenarioShape::new(scenario),
             jobs: simulated.jobs,
@@ -60,7 +60,11 @@ impl<'a> SimulatedShape<'a> {
             peak_calls_per_bucket_after_recovery: simulated.peak_calls_per_bucket_after_recovery,
             peak_after_recovery_at_ms: simulated.peak_after_recovery_at.as_millis(),
             backlog_gone_at_ms: simulated.backlog_gone_at.map(Span::as_millis),
-            buckets: simulated.buckets.iter().map(BucketShape::new).collect(),
+            buckets: simulated
+                .buckets
+                .iter()
+                .map(SimulationBucketShape::new)
+                .collect(),
         }
     }
 }
@@ -83,9 +87,9 @@ impl<'a> ScenarioShape<'a> {
     }
 }
 
-impl BucketShape {
-    fn new(bucket: &Bucket) -> Self {
-        let Bucket {
+impl SimulationBucketShape {
+    fn new(bucket: &SimulationBucket) -> Self {
+        let SimulationBucket {
             at,
             calls,
             failed,

@@ -1,21 +1,21 @@
 //! What became of the lines.
 
-use super::super::same;
-use crate::context::Context;
+use super::super::id_conflicts;
+use crate::context::CliContext;
+use crate::error::{CliError, ExitStatus};
 use crate::output::words::count;
-use crate::trouble::{Trouble, Verdict};
 use backstop::JobId;
-use backstop::core::port::Enqueued;
+use backstop::core::port::EnqueueOutcome;
 use serde::Serialize;
 
 /// Bad lines told one by one to people.
-const TOLD_MAX: usize = 20;
+const BAD_LINES_SHOWN_MAX: usize = 20;
 /// Bad lines told one by one to programs; a file of garbage must not fill the memory.
-const KEPT_MAX: usize = 10_000;
+const BAD_LINES_KEPT_MAX: usize = 10_000;
 
 /// A line that is no job.
 #[derive(Serialize, Debug)]
-pub(super) struct BadLine {
+pub(super) struct BadPushLine {
     /// Its number: 1 for the first.
     pub(super) line: u64,
     /// Why.
@@ -24,7 +24,7 @@ pub(super) struct BadLine {
 
 /// What became of the lines.
 #[derive(Serialize, Default)]
-pub(super) struct Report {
+pub(super) struct PushReport {
     inserted: u64,
     same: u64,
     duplicate: u64,
@@ -37,36 +37,36 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "is_zero")]
     other: u64,
     #[serde(skip)]
-    others_told: Vec<JobId>,
-    bad: Vec<BadLine>,
+    conflict_ids: Vec<JobId>,
+    bad: Vec<BadPushLine>,
     bad_count: u64,
 }
 
-impl Report {
+impl PushReport {
     /// Takes in what a store answered.
-    pub(super) fn pushed_some(&mut self, answers: &[Enqueued]) {
+    pub(super) fn add_answers(&mut self, answers: &[EnqueueOutcome]) {
         for answer in answers {
             *match answer {
-                Enqueued::Inserted => &mut self.inserted,
-                Enqueued::Same => &mut self.same,
-                Enqueued::Duplicate(_) => &mut self.duplicate,
-                Enqueued::Full => &mut self.full,
-                Enqueued::Conflict => &mut self.conflict,
+                EnqueueOutcome::Inserted => &mut self.inserted,
+                EnqueueOutcome::Same => &mut self.same,
+                EnqueueOutcome::Duplicate(_) => &mut self.duplicate,
+                EnqueueOutcome::Full => &mut self.full,
+                EnqueueOutcome::Conflict => &mut self.conflict,
             } += 1;
         }
     }
 
     /// Takes in ids that stand for something else.
-    pub(super) fn others(&mut self, ids: &[JobId]) {
+    pub(super) fn add_id_conflicts(&mut self, ids: &[JobId]) {
         self.other += ids.len() as u64;
-        let room = same::TOLD_MAX - self.others_told.len();
-        self.others_told.extend(ids.iter().take(room));
+        let room = id_conflicts::SHOWN_MAX - self.conflict_ids.len();
+        self.conflict_ids.extend(ids.iter().take(room));
     }
 
     /// Takes in bad lines.
-    pub(super) fn bad(&mut self, lines: Vec<BadLine>) {
+    pub(super) fn add_bad_lines(&mut self, lines: Vec<BadPushLine>) {
         self.bad_count += lines.len() as u64;
-        let room = KEPT_MAX - self.bad.len();
+        let room = BAD_LINES_KEPT_MAX - self.bad.len();
         self.bad.extend(lines.into_iter().take(room));
     }
 
@@ -86,18 +86,18 @@ impl Report {
     }
 
     /// Tells it all; bad lines fall short.
-    pub(super) fn tell(&self, context: &Context) -> Result<Verdict, Trouble> {
+    pub(super) fn print(&self, context: &CliContext) -> Result<ExitStatus, CliError> {
         if context.output.is_json() {
             context.output.json(self)?;
         } else {
-            for bad in self.bad.iter().take(TOLD_MAX) {
+            for bad in self.bad.iter().take(BAD_LINES_SHOWN_MAX) {
                 context
                     .output
                     .warn(format!("line {}: {}", bad.line, bad.error));
             }
             if let Some(more) = self
                 .bad_count
-                .checked_sub(TOLD_MAX as u64)
+                .checked_sub(BAD_LINES_SHOWN_MAX as u64)
                 .filter(|more| *more > 0)
             {
                 context
@@ -119,11 +119,11 @@ impl Report {
                 count(self.conflict)
             ));
         }
-        same::tell(&self.others_told, self.other, context);
+        id_conflicts::warn(&self.conflict_ids, self.other, context);
         Ok(if self.is_whole() {
-            Verdict::Fine
+            ExitStatus::Success
         } else {
-            Verdict::FallsShort
+            ExitStatus::Failure
         })
     }
 }

@@ -1,15 +1,15 @@
 use super::*;
-use crate::commands::top::figures::Figures;
-use crate::commands::top::trail::Trail;
+use crate::commands::top::figures::TopFigures;
+use crate::commands::top::rates::RateHistory;
 use backstop::core::stream::Record;
-use backstop::testing::{self, Test};
-use backstop::{Fail, Payload, Run, StreamKey};
+use backstop::testing::{self, TestBackstop};
+use backstop::{Payload, Run, RunError, StreamKey};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 /// Two queues, a rate, dead letters with a hostile text, a stream that holds a record.
-async fn place() -> (Test, State) {
+async fn place() -> (TestBackstop, TopState) {
     let test = testing::start();
-    let mut state = State::new(View::Queues, "memory:".to_owned());
+    let mut state = TopState::new(TopView::Queues, "memory:".to_owned());
     read(&mut state, &test).await;
     for n in 0..20 {
         test.backstop.draft("emails").json(&n).push().await.unwrap();
@@ -21,7 +21,7 @@ async fn place() -> (Test, State) {
         .push()
         .await
         .unwrap();
-    let dies = |_: Run| async { Err::<(), _>(Fail::dead("\x1b[31mred\x07 410 Gone")) };
+    let dies = |_: Run| async { Err::<(), _>(RunError::dead("\x1b[31mred\x07 410 Gone")) };
     test.backstop
         .worker()
         .handle_raw("webhooks", dies)
@@ -42,7 +42,7 @@ async fn place() -> (Test, State) {
         position: 60_000,
         step: 60_000,
         tenant: None,
-        payload: Payload::stored(b"{}".to_vec()),
+        payload: Payload::from_stored(b"{}".to_vec()),
     };
     test.backstop
         .stream("uptime")
@@ -55,14 +55,14 @@ async fn place() -> (Test, State) {
     (test, state)
 }
 
-async fn read(state: &mut State, test: &Test) {
-    let figures = Figures::read(&test.backstop).await.unwrap();
-    let mut trail: Trail = std::mem::take(&mut state.trail);
+async fn read(state: &mut TopState, test: &TestBackstop) {
+    let figures = TopFigures::read(&test.backstop).await.unwrap();
+    let mut trail: RateHistory = std::mem::take(&mut state.history);
     trail.push(&figures);
     state.take_in(figures, trail);
 }
 
-fn screen(state: &mut State, width: u16, height: u16) -> String {
+fn screen(state: &mut TopState, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, state)).unwrap();
     lines(&terminal).join("\n")
@@ -156,7 +156,7 @@ async fn selected_rows_have_a_star_and_a_question_names_each_of_them() {
 #[tokio::test]
 async fn a_store_that_fails_is_told_in_the_last_line() {
     let (_test, mut state) = place().await;
-    state.unread("listing queues: no answer within 10s".to_owned());
+    state.set_store_error("listing queues: no answer within 10s".to_owned());
     let screen = screen(&mut state, 120, 24);
     assert!(
         screen

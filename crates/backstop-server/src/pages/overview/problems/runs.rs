@@ -1,22 +1,22 @@
 //! What is wrong with what should run by itself: schedules, sweeps, redrives, bulk actions; and
 //! with runs that overlapped.
 
-use super::{Problem, Weight};
-use crate::bulk::Standing;
+use super::{OverviewProblem, ProblemSeverity};
+use crate::bulk::BulkStatus;
 use crate::pages::link::part;
-use crate::pages::overview::gather::Facts;
+use crate::pages::overview::gather::OverviewFacts;
 use crate::pages::text;
 use backstop::dead::redrive::RedriveReport;
 use backstop::sweeps::PastRun;
 use backstop_core::{ScheduleName, Span};
 
 /// How long something that has ended badly is told.
-const TOLD_FOR: Span = Span::hours(1);
+const SHOWN_FOR: Span = Span::hours(1);
 
 /// All of them.
-pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
+pub(super) fn find_problems(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let mut found = schedules(facts, base);
-    for (name, run) in &facts.seldom.sweeps {
+    for (name, run) in &facts.schedules_and_sweeps.sweeps {
         found.extend(sweep(name, run, base));
     }
     found.extend(redrives(facts, base));
@@ -27,33 +27,41 @@ pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Schedules that missed instants: those somebody may still deal with, and those that were given
 /// up.
-fn schedules(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |kind, sentence: String, name: &ScheduleName, count: u64| Problem {
-        weight: Weight::Warn,
+fn schedules(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
+    let to_problem = |kind, sentence: String, name: &ScheduleName, count: u64| OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind,
         sentence,
         number: text::many(count, "run", "runs"),
         link: format!("{base}/schedules/{}", part(name.as_str())),
         deed: "See its ledger",
     };
-    let unfired = facts.seldom.unfired.iter().map(|(name, count)| {
-        told(
-            "missed schedule",
-            format!("Schedule {name} has instants without a run."),
-            name,
-            *count,
-        )
-    });
-    let given_up = facts.seldom.given_up.iter().map(|(name, count)| {
-        let sentence = format!("Runs of schedule {name} were given up within the last hour.");
-        told("runs given up", sentence, name, *count)
-    });
+    let unfired = facts
+        .schedules_and_sweeps
+        .unfired
+        .iter()
+        .map(|(name, count)| {
+            to_problem(
+                "missed schedule",
+                format!("Schedule {name} has instants without a run."),
+                name,
+                *count,
+            )
+        });
+    let given_up = facts
+        .schedules_and_sweeps
+        .given_up
+        .iter()
+        .map(|(name, count)| {
+            let sentence = format!("Runs of schedule {name} were given up within the last hour.");
+            to_problem("runs given up", sentence, name, *count)
+        });
     unfired.chain(given_up).collect()
 }
 
 /// What the last run of a sweep says: that it failed, or what it found.
-fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
-    let told = |weight, kind, sentence: String, number: String, deed| Problem {
+fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<OverviewProblem> {
+    let to_problem = |weight, kind, sentence: String, number: String, deed| OverviewProblem {
         weight,
         kind,
         sentence,
@@ -66,8 +74,8 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
     if let Some(error) = &run.error {
         let error = error.trim_end_matches('.');
         let sentence = format!("Sweep {name} fails, and finds no lost work meanwhile: {error}.");
-        found.push(told(
-            Weight::Bad,
+        found.push(to_problem(
+            ProblemSeverity::Bad,
             "sweep fails",
             sentence,
             String::new(),
@@ -77,8 +85,8 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
     if run.enqueued > 0 {
         let sentence =
             format!("Sweep {name} found rows whose job was never enqueued, and gave them one.");
-        found.push(told(
-            Weight::Warn,
+        found.push(to_problem(
+            ProblemSeverity::Warn,
             "lost work found",
             sentence,
             rows(run.enqueued),
@@ -89,8 +97,8 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
         let sentence = format!(
             "The query of sweep {name} gives more rows than a run can look at; what is behind those is not seen."
         );
-        found.push(told(
-            Weight::Warn,
+        found.push(to_problem(
+            ProblemSeverity::Warn,
             "sweep unseen",
             sentence,
             String::new(),
@@ -100,8 +108,8 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
     let unmatched = run.rows_without_jobs.unwrap_or(0) + run.jobs_without_rows.unwrap_or(0);
     if unmatched > 0 {
         let sentence = format!("Rows and jobs of sweep {name} do not match past its threshold.");
-        found.push(told(
-            Weight::Warn,
+        found.push(to_problem(
+            ProblemSeverity::Warn,
             "unmatched",
             sentence,
             text::count(unmatched as u64),
@@ -112,9 +120,9 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
 }
 
 /// Redrives that stand still.
-fn redrives(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |redrive: &RedriveReport| Problem {
-        weight: Weight::Warn,
+fn redrives(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
+    let to_problem = |redrive: &RedriveReport| OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "redrive stalled",
         sentence: format!(
             "Nobody runs the redrive that {} started: its runner is gone, or left it in the middle.",
@@ -124,24 +132,24 @@ fn redrives(facts: &Facts, base: &str) -> Vec<Problem> {
         link: format!("{base}/dead/redrives/{}", part(&redrive.id)),
         deed: "Go on with it",
     };
-    facts.stalled.iter().map(told).collect()
+    facts.stalled.iter().map(to_problem).collect()
 }
 
 /// Bulk actions that nobody runs any more, and those that could not go on.
-fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
-    let told = |run: &crate::bulk::Report| {
-        let (kind, sentence) = match run.standing(facts.now) {
-            Standing::Silent => (
+fn bulk(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
+    let to_problem = |run: &crate::bulk::BulkReport| {
+        let (kind, sentence) = match run.status(facts.now) {
+            BulkStatus::Silent => (
                 "bulk action silent",
                 format!(
                     "Nobody runs the action {} that {} started: its server is gone.",
                     run.target.what, run.who
                 ),
             ),
-            Standing::Failed
+            BulkStatus::Failed
                 if run
                     .ended_at
-                    .is_some_and(|at| facts.now.since(at) <= TOLD_FOR) =>
+                    .is_some_and(|at| facts.now.since(at) <= SHOWN_FOR) =>
             {
                 let error = run
                     .error
@@ -159,8 +167,8 @@ fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
             }
             _ => return None,
         };
-        Some(Problem {
-            weight: Weight::Warn,
+        Some(OverviewProblem {
+            weight: ProblemSeverity::Warn,
             kind,
             sentence,
             number: text::many(run.count, "job done", "jobs done"),
@@ -168,19 +176,19 @@ fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
             deed: "Look at it",
         })
     };
-    facts.bulk.iter().filter_map(told).collect()
+    facts.bulk.iter().filter_map(to_problem).collect()
 }
 
 /// Runs that were alive while another worker could have had their job: what they did outside may
 /// have been done twice.
-fn overlaps(facts: &Facts, base: &str) -> Option<Problem> {
+fn overlaps(facts: &OverviewFacts, base: &str) -> Option<OverviewProblem> {
     let late = facts
         .overlaps
         .iter()
-        .filter(|overlap| facts.now.since(overlap.ended_at) <= TOLD_FOR);
+        .filter(|overlap| facts.now.since(overlap.ended_at) <= SHOWN_FOR);
     let (count, newest) = (late.clone().count() as u64, late.clone().next()?);
-    Some(Problem {
-        weight: Weight::Warn,
+    Some(OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: "overlap",
         sentence: format!(
             "A run of job {} in queue {} went on after its lease was lost; what it did outside may have been done twice.",

@@ -1,20 +1,20 @@
 //! What is wrong with streams.
 
-use super::{Problem, Weight};
+use super::{OverviewProblem, ProblemSeverity};
 use crate::pages::link::part;
-use crate::pages::overview::gather::Facts;
+use crate::pages::overview::gather::OverviewFacts;
 use crate::pages::text;
 use backstop_core::Span;
-use backstop_core::stream::Alarm;
+use backstop_core::stream::StreamAlarm;
 
 /// A key that is due is looked at within seconds where somebody serves its stream.
-const FORSAKEN_AFTER: Span = Span::minutes(1);
+const UNSERVED_AFTER: Span = Span::minutes(1);
 
 /// All of them.
-pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
+pub(super) fn find_problems(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let at = move |name: &str| format!("{base}/streams/{}", part(name));
-    let halted = facts.halted.iter().map(|halted| Problem {
-        weight: Weight::Bad,
+    let halted = facts.halted.iter().map(|halted| OverviewProblem {
+        weight: ProblemSeverity::Bad,
         kind: "halted keys",
         sentence: format!(
             "In stream {} a record failed for good, and its key waits for somebody.",
@@ -29,9 +29,9 @@ pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
         deed: "Set it going",
     });
     let misses = facts.recent_streams.iter().filter_map(|(name, series)| {
-        let rate = series.misses.most().filter(|rate| *rate > 0.0)?;
-        Some(Problem {
-            weight: Weight::Warn,
+        let rate = series.misses.maximum().filter(|rate| *rate > 0.0)?;
+        Some(OverviewProblem {
+            weight: ProblemSeverity::Warn,
             kind: "misses",
             sentence: format!(
                 "Stream {name} gave up waiting for records in the last five minutes."
@@ -42,36 +42,42 @@ pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
         })
     });
     halted
-        .chain(forsaken(facts, at))
+        .chain(unserved_streams(facts, at))
         .chain(misses)
         .chain(ringing(facts, at))
         .collect()
 }
 
 /// Streams whose keys nobody looks at: what they wait for is neither handled nor declared missing.
-fn forsaken(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
+fn unserved_streams(
+    facts: &OverviewFacts,
+    at: impl Fn(&str) -> String,
+) -> impl Iterator<Item = OverviewProblem> {
     let late = facts
-        .forsaken
+        .unserved
         .iter()
-        .filter(|forsaken| forsaken.longest > FORSAKEN_AFTER);
-    late.map(move |forsaken| Problem {
-        weight: Weight::Bad,
+        .filter(|unserved| unserved.longest > UNSERVED_AFTER);
+    late.map(move |unserved| OverviewProblem {
+        weight: ProblemSeverity::Bad,
         kind: "stream stuck",
         sentence: format!(
             "Nobody looks at {}{} of stream {} that {} due: does a worker serve it?",
-            if forsaken.is_partial { "at least " } else { "" },
-            text::many(forsaken.count, "key", "keys"),
-            forsaken.stream,
-            if forsaken.count == 1 { "is" } else { "are" },
+            if unserved.is_partial { "at least " } else { "" },
+            text::many(unserved.count, "key", "keys"),
+            unserved.stream,
+            if unserved.count == 1 { "is" } else { "are" },
         ),
-        number: text::span(forsaken.longest),
-        link: at(forsaken.stream.as_str()),
+        number: text::span(unserved.longest),
+        link: at(unserved.stream.as_str()),
         deed: "Serve it",
     })
 }
 
 /// What rings of streams, by their last minutes.
-fn ringing(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
+fn ringing(
+    facts: &OverviewFacts,
+    at: impl Fn(&str) -> String,
+) -> impl Iterator<Item = OverviewProblem> {
     let all = facts.streams.iter().flat_map(|status| {
         facts
             .alarms
@@ -79,23 +85,23 @@ fn ringing(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = P
             .iter()
             .map(move |alarm| (status, *alarm))
     });
-    all.map(move |(status, alarm)| Problem {
-        weight: Weight::Warn,
+    all.map(move |(status, alarm)| OverviewProblem {
+        weight: ProblemSeverity::Warn,
         kind: word(alarm),
         sentence: format!("Stream {}: {alarm}.", status.name),
         number: match alarm {
-            Alarm::HeldGrowing => text::many(status.records, "record held", "records held"),
-            Alarm::TimeoutRate | Alarm::OverflowRate => "in ten minutes".to_owned(),
+            StreamAlarm::HeldGrowing => text::many(status.records, "record held", "records held"),
+            StreamAlarm::TimeoutRate | StreamAlarm::OverflowRate => "in ten minutes".to_owned(),
         },
         link: at(status.name.as_str()),
         deed: "Look at it",
     })
 }
 
-const fn word(alarm: Alarm) -> &'static str {
+const fn word(alarm: StreamAlarm) -> &'static str {
     match alarm {
-        Alarm::TimeoutRate => "stream timeouts",
-        Alarm::OverflowRate => "stream overflows",
-        Alarm::HeldGrowing => "stream holds more",
+        StreamAlarm::TimeoutRate => "stream timeouts",
+        StreamAlarm::OverflowRate => "stream overflows",
+        StreamAlarm::HeldGrowing => "stream holds more",
     }
 }

@@ -1,16 +1,16 @@
 mod alerts;
 
-use super::super::gather::{Forsaken, Halted};
-use super::super::seldom::Seen;
+use super::super::cached_query::SchedulesAndSweeps;
+use super::super::gather::{HaltedKeys, UnservedKeys};
 use super::*;
 use crate::bulk;
-use crate::doctor::Opinion;
-use crate::history::{Alarms, Point, QueueSeries, StreamSeries};
-use backstop::rates::RateStatus;
+use crate::doctor::DoctorReport;
+use crate::history::{QueueSeries, SeriesPoint, StreamAlarms, StreamSeries};
+use backstop::rate_limits::RateStatus;
 use backstop::sweeps::PastRun;
-use backstop_core::port::{Counts, ExpiredLeases, StreamStatus, Totals, WorkerStatus};
-use backstop_core::stream::Alarm;
-use backstop_core::{Bounds, Time, WorkerName};
+use backstop_core::port::{ExpiredLeases, QueueTotals, StateCounts, StreamStatus, WorkerStatus};
+use backstop_core::stream::StreamAlarm;
+use backstop_core::{QueueBounds, Time, WorkerName};
 
 fn now() -> Time {
     Time::from_millis(1_767_225_600_000)
@@ -21,8 +21,8 @@ fn name(text: &str) -> QueueName {
 }
 
 /// A store in which nothing is wrong, since nothing is in it.
-fn calm() -> Facts {
-    Facts {
+fn calm() -> OverviewFacts {
+    OverviewFacts {
         now: now(),
         queues: Vec::new(),
         workers: Vec::new(),
@@ -31,13 +31,13 @@ fn calm() -> Facts {
         groups: Vec::new(),
         overdue: ExpiredLeases::default(),
         streams: Vec::new(),
-        alarms: Alarms::default(),
+        alarms: StreamAlarms::default(),
         halted: Vec::new(),
-        forsaken: Vec::new(),
-        seldom: Seen::default(),
+        unserved: Vec::new(),
+        schedules_and_sweeps: SchedulesAndSweeps::default(),
         bulk: Vec::new(),
         overlaps: Vec::new(),
-        opinion: Opinion::default(),
+        opinion: DoctorReport::default(),
         recent: BTreeMap::new(),
         recent_streams: BTreeMap::new(),
         failing: Vec::new(),
@@ -58,44 +58,44 @@ fn worker(running: u64, ago: Span) -> WorkerStatus {
 
 /// A queue that somebody serves, with so many ready jobs and dead letters.
 fn queue(ready: u64, dead: u64) -> QueueStatus {
-    let mut counts = Counts::default();
-    *counts.of_mut(State::Ready) = ready;
-    *counts.of_mut(State::Dead) = dead;
+    let mut counts = StateCounts::default();
+    *counts.of_mut(JobState::Ready) = ready;
+    *counts.of_mut(JobState::Dead) = dead;
     QueueStatus {
         name: name("emails"),
-        gate: Gate::Open,
+        state: QueueState::Active,
         counts,
-        totals: Totals::default(),
+        totals: QueueTotals::default(),
         next_ready: (ready > 0).then(now),
-        bounds: Bounds {
+        bounds: QueueBounds {
             dead_max: 10,
-            ..Bounds::default()
+            ..QueueBounds::default()
         },
     }
 }
 
-fn series(values: &[f64]) -> Series {
-    let points = values.iter().map(|value| Point {
+fn series(values: &[f64]) -> TimeSeries {
+    let points = values.iter().map(|value| SeriesPoint {
         at: now(),
         value: Some(*value),
     });
-    Series {
+    TimeSeries {
         points: points.collect(),
     }
 }
 
 /// Exactly this problem is found, and this number and these words are told.
-fn check(facts: &Facts, kind: &str, number: &str, words: &str) {
+fn check(facts: &OverviewFacts, kind: &str, number: &str, words: &str) {
     let found = problems(facts, "");
-    let told: Vec<_> = found
+    let pairs: Vec<_> = found
         .iter()
         .map(|problem| (problem.kind, problem.number.as_str()))
         .collect();
-    assert_eq!(told, [(kind, number)]);
+    assert_eq!(pairs, [(kind, number)]);
     assert!(found[0].sentence.contains(words), "{}", found[0].sentence);
 }
 
-fn check_none(facts: &Facts) {
+fn check_none(facts: &OverviewFacts) {
     assert_eq!(problems(facts, ""), []);
 }
 
@@ -106,7 +106,7 @@ fn a_queue_grows_if_much_more_is_ready_than_minutes_ago() {
             ready: series(values),
             ..QueueSeries::default()
         };
-        Facts {
+        OverviewFacts {
             queues: vec![queue(300, 0)],
             recent: [(name("emails"), ready)].into(),
             ..calm()
@@ -126,7 +126,7 @@ fn a_queue_grows_if_much_more_is_ready_than_minutes_ago() {
 fn a_served_queue_is_behind_once_its_oldest_job_is_late() {
     let waiting = |since| {
         let next_ready = Some(now().before(since));
-        Facts {
+        OverviewFacts {
             queues: vec![QueueStatus {
                 next_ready,
                 ..queue(2, 0)
@@ -145,7 +145,7 @@ fn a_served_queue_is_behind_once_its_oldest_job_is_late() {
 
 #[test]
 fn a_deaf_worker_is_told_by_its_name() {
-    let deaf = Facts {
+    let deaf = OverviewFacts {
         workers: vec![worker(3, Span::minutes(1))],
         ..calm()
     };
@@ -155,7 +155,7 @@ fn a_deaf_worker_is_told_by_its_name() {
         "3 jobs",
         "Worker worker-7 holds 3 jobs and has not been heard for 1 min",
     );
-    check_none(&Facts {
+    check_none(&OverviewFacts {
         workers: vec![worker(0, Span::minutes(1)), worker(3, Span::secs(5))],
         ..calm()
     });
@@ -168,7 +168,7 @@ fn misses_of_a_stream_are_told_while_they_are_recent() {
             misses: series(values),
             ..StreamSeries::default()
         };
-        Facts {
+        OverviewFacts {
             recent_streams: [("uptime".parse().unwrap(), misses)].into(),
             ..calm()
         }
@@ -185,12 +185,12 @@ fn misses_of_a_stream_are_told_while_they_are_recent() {
 #[test]
 fn halted_keys_are_counted_and_it_is_said_where_not_all_were() {
     let halted = |is_partial| {
-        let halted = Halted {
+        let halted = HaltedKeys {
             stream: "uptime".parse().unwrap(),
             count: 2,
             is_partial,
         };
-        Facts {
+        OverviewFacts {
             halted: vec![halted],
             ..calm()
         }
@@ -206,7 +206,7 @@ fn halted_keys_are_counted_and_it_is_said_where_not_all_were() {
 
 #[test]
 fn dead_letters_are_nearly_full_and_then_full() {
-    let letters = |dead| Facts {
+    let letters = |dead| OverviewFacts {
         queues: vec![queue(0, dead)],
         ..calm()
     };
@@ -236,7 +236,7 @@ fn left_behind(ago: Span) -> ExpiredLeases {
 #[test]
 fn a_lease_that_nobody_took_over_is_told_with_its_age() {
     check(
-        &Facts {
+        &OverviewFacts {
             overdue: left_behind(Span::minutes(2)),
             ..calm()
         },
@@ -254,11 +254,11 @@ fn swept() -> PastRun {
     serde_json::from_value(run).unwrap()
 }
 
-fn sweeps(run: PastRun) -> Facts {
-    Facts {
-        seldom: Seen {
+fn sweeps(run: PastRun) -> OverviewFacts {
+    OverviewFacts {
+        schedules_and_sweeps: SchedulesAndSweeps {
             sweeps: vec![("orders".to_owned(), run)],
-            ..Seen::default()
+            ..SchedulesAndSweeps::default()
         },
         ..calm()
     }
@@ -305,7 +305,7 @@ fn what_the_last_run_of_a_sweep_says_is_told() {
 
 /// A stream with so many records held.
 fn stream(records: u64) -> StreamStatus {
-    let counts = backstop_core::stream::Counts::default();
+    let counts = backstop_core::stream::StreamCounts::default();
     StreamStatus {
         name: "uptime".parse().unwrap(),
         keys: 1,
@@ -316,9 +316,9 @@ fn stream(records: u64) -> StreamStatus {
     }
 }
 
-fn ringing(alarm: Alarm) -> Facts {
-    let alarms = Alarms::default().with("uptime".parse().unwrap(), vec![alarm]);
-    Facts {
+fn ringing(alarm: StreamAlarm) -> OverviewFacts {
+    let alarms = StreamAlarms::default().with("uptime".parse().unwrap(), vec![alarm]);
+    OverviewFacts {
         streams: vec![stream(7)],
         alarms,
         ..calm()
@@ -328,19 +328,19 @@ fn ringing(alarm: Alarm) -> Facts {
 #[test]
 fn alarms_of_streams_are_problems() {
     check(
-        &ringing(Alarm::TimeoutRate),
+        &ringing(StreamAlarm::TimeoutRate),
         "stream timeouts",
         "in ten minutes",
         "time out",
     );
     check(
-        &ringing(Alarm::OverflowRate),
+        &ringing(StreamAlarm::OverflowRate),
         "stream overflows",
         "in ten minutes",
         "overflow their key",
     );
     check(
-        &ringing(Alarm::HeldGrowing),
+        &ringing(StreamAlarm::HeldGrowing),
         "stream holds more",
         "7 records held",
         "held every minute",
@@ -351,8 +351,8 @@ fn alarms_of_streams_are_problems() {
 fn a_stream_whose_keys_nobody_looks_at_is_stuck() {
     let due = |longest| {
         let stream = "uptime".parse().unwrap();
-        Facts {
-            forsaken: vec![Forsaken {
+        OverviewFacts {
+            unserved: vec![UnservedKeys {
                 stream,
                 count: 2,
                 longest,
@@ -371,7 +371,7 @@ fn a_stream_whose_keys_nobody_looks_at_is_stuck() {
 }
 
 /// A bulk action that began long ago.
-fn action(changes: &serde_json::Value) -> bulk::Report {
+fn action(changes: &serde_json::Value) -> bulk::BulkReport {
     let mut report = serde_json::json!({
         "id": "b1", "who": "ada", "expected": null, "back": "/jobs", "started_at": now().before(Span::hours(3)),
         "target": { "what": "job retry", "deed": "retry", "to": null, "which": { "letters": {} } },
@@ -386,14 +386,14 @@ fn action(changes: &serde_json::Value) -> bulk::Report {
 
 #[test]
 fn a_bulk_action_is_told_while_nobody_runs_it_and_for_an_hour_after_it_failed() {
-    let told = |changes| Facts {
+    let facts_with = |changes| OverviewFacts {
         bulk: vec![action(&changes)],
         ..calm()
     };
-    check_none(&told(serde_json::json!({})));
+    check_none(&facts_with(serde_json::json!({})));
     let silent = serde_json::json!({ "seen_at": now().before(Span::minutes(1)) });
     check(
-        &told(silent),
+        &facts_with(silent),
         "bulk action silent",
         "12 jobs done",
         "the action job retry that ada started",
@@ -401,12 +401,12 @@ fn a_bulk_action_is_told_while_nobody_runs_it_and_for_an_hour_after_it_failed() 
     let failed =
         |ago| serde_json::json!({ "ended_at": now().before(ago), "error": "the store is gone" });
     check(
-        &told(failed(Span::minutes(59))),
+        &facts_with(failed(Span::minutes(59))),
         "bulk action failed",
         "12 jobs done",
         "could not go on: the store is gone.",
     );
-    check_none(&told(failed(Span::minutes(61))));
+    check_none(&facts_with(failed(Span::minutes(61))));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn an_overlap_is_told_for_an_hour() {
             "job": id, "queue": "emails", "kind": "k", "worker": "w", "lease": "1",
             "began_at": ended, "noticed_at": ended, "ended_at": ended,
         });
-        Facts {
+        OverviewFacts {
             overlaps: vec![serde_json::from_value(overlap).unwrap()],
             ..calm()
         }
@@ -434,14 +434,14 @@ fn an_overlap_is_told_for_an_hour() {
 #[test]
 fn an_opinion_of_the_doctor_that_is_old_is_told() {
     let looked = |ago| {
-        let found = crate::doctor::Found {
+        let found = crate::doctor::DoctorFindings {
             at: now().before(ago),
             findings: std::sync::Arc::default(),
         };
-        Facts {
-            opinion: Opinion {
+        OverviewFacts {
+            opinion: DoctorReport {
                 found: Some(found),
-                ..Opinion::default()
+                ..DoctorReport::default()
             },
             ..calm()
         }
@@ -459,14 +459,14 @@ fn an_opinion_of_the_doctor_that_is_old_is_told() {
 fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
     let limited_until = |ago: Span, scheduled: u64, room_at: Time| {
         let mut queue = queue(0, 0);
-        *queue.counts.of_mut(State::Scheduled) = scheduled;
+        *queue.counts.of_mut(JobState::Scheduled) = scheduled;
         let limit = serde_json::from_str(r#"{"count":5,"per":"1s","over":"5m"}"#).unwrap();
         let rate = RateStatus {
             limit,
             room_at,
             refused_at: Some(now().before(ago)),
         };
-        Facts {
+        OverviewFacts {
             queues: vec![queue],
             rates: vec![(name("emails"), rate)],
             ..calm()
@@ -474,7 +474,7 @@ fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
     };
     let limited = |ago, scheduled| limited_until(ago, scheduled, now());
     let words = "Queue emails is over its rate limit of 5 per 1s";
-    let check_limited = |facts: &Facts| check(facts, "rate limit", "11 wait", words);
+    let check_limited = |facts: &OverviewFacts| check(facts, "rate limit", "11 wait", words);
     check_limited(&limited(Span::secs(5), 11));
     check_none(&limited(Span::secs(5), 0));
     check_limited(&limited(Span::minutes(2), 11));

@@ -1,17 +1,17 @@
 //! Whoever is woken by Prometheus finds what woke him on the overview.
 
-use super::Seen as Seldom;
+use super::SchedulesAndSweeps as Seldom;
 use super::*;
 use crate::alerts::RULES;
-use backstop::breakers::GuardStatus;
-use backstop_core::breaker::{Admission, BreakerSettings, BreakerStatus, Phase};
-use backstop_core::port::Group;
+use backstop::breakers::BreakerInfo;
+use backstop_core::breaker::{BreakerAdmission, BreakerPhase, BreakerSettings, BreakerStatus};
+use backstop_core::port::DeadLetterGroup;
 use std::collections::BTreeSet;
 
 /// Where an alert is seen on the overview.
 enum Place {
     /// As a problem of this kind, where this is so.
-    Problem(&'static str, fn() -> Facts),
+    Problem(&'static str, fn() -> OverviewFacts),
     /// Elsewhere, and why.
     Elsewhere(&'static str),
 }
@@ -27,7 +27,7 @@ const ALERTS: [(&str, Place); 23] = [
     ),
     (
         "BackstopPromiseBroken",
-        Place::Problem("doctor", || opinion(Grade::Bad)),
+        Place::Problem("doctor", || opinion(FindingSeverity::Bad)),
     ),
     (
         "BackstopDoctorFails",
@@ -45,14 +45,14 @@ const ALERTS: [(&str, Place); 23] = [
     ("BackstopDeadLettersGrowing", Place::Problem("dying", dying)),
     (
         "BackstopDeadLettersDeep",
-        Place::Problem("dead letters nearly full", || Facts {
+        Place::Problem("dead letters nearly full", || OverviewFacts {
             queues: vec![queue(0, 9)],
             ..calm()
         }),
     ),
     (
         "BackstopExpiredLeases",
-        Place::Problem("lease over", || Facts {
+        Place::Problem("lease over", || OverviewFacts {
             overdue: left_behind(Span::secs(80)),
             ..calm()
         }),
@@ -121,76 +121,76 @@ const ALERTS: [(&str, Place); 23] = [
     ),
     (
         "BackstopStreamTimeouts",
-        Place::Problem("stream timeouts", || ringing(Alarm::TimeoutRate)),
+        Place::Problem("stream timeouts", || ringing(StreamAlarm::TimeoutRate)),
     ),
     (
         "BackstopStreamOverflows",
-        Place::Problem("stream overflows", || ringing(Alarm::OverflowRate)),
+        Place::Problem("stream overflows", || ringing(StreamAlarm::OverflowRate)),
     ),
     (
         "BackstopStreamHeldGrowing",
-        Place::Problem("stream holds more", || ringing(Alarm::HeldGrowing)),
+        Place::Problem("stream holds more", || ringing(StreamAlarm::HeldGrowing)),
     ),
 ];
 
-fn opinion(grade: Grade) -> Facts {
-    let finding = Finding {
-        grade,
+fn opinion(grade: FindingSeverity) -> OverviewFacts {
+    let finding = StoreFinding {
+        severity: grade,
         what: "the disk is not waited for".to_owned(),
         advice: None,
     };
     let findings = std::sync::Arc::new(vec![finding]);
-    let found = crate::doctor::Found {
+    let found = crate::doctor::DoctorFindings {
         at: now(),
         findings,
     };
-    Facts {
-        opinion: Opinion {
+    OverviewFacts {
+        opinion: DoctorReport {
             found: Some(found),
-            ..Opinion::default()
+            ..DoctorReport::default()
         },
         ..calm()
     }
 }
 
-fn failing_doctor() -> Facts {
-    Facts {
-        opinion: Opinion {
+fn failing_doctor() -> OverviewFacts {
+    OverviewFacts {
+        opinion: DoctorReport {
             failed: Some("no answer".to_owned()),
-            ..Opinion::default()
+            ..DoctorReport::default()
         },
         ..calm()
     }
 }
 
-fn old_doctor() -> Facts {
-    let found = crate::doctor::Found {
+fn old_doctor() -> OverviewFacts {
+    let found = crate::doctor::DoctorFindings {
         at: now().before(Span::hours(2)),
         findings: std::sync::Arc::default(),
     };
-    Facts {
-        opinion: Opinion {
+    OverviewFacts {
+        opinion: DoctorReport {
             found: Some(found),
-            ..Opinion::default()
+            ..DoctorReport::default()
         },
         ..calm()
     }
 }
 
-fn waiting(queue_name: &str, waited: Span) -> Facts {
+fn waiting(queue_name: &str, waited: Span) -> OverviewFacts {
     let status = QueueStatus {
         name: name(queue_name),
         next_ready: Some(now().before(waited)),
         ..queue(2, 0)
     };
-    Facts {
+    OverviewFacts {
         queues: vec![status],
         ..calm()
     }
 }
 
-fn dying() -> Facts {
-    let group = Group {
+fn dying() -> OverviewFacts {
+    let group = DeadLetterGroup {
         queue: name("emails"),
         fingerprint: backstop_core::Fingerprint::from_i64(1),
         count: 11,
@@ -198,24 +198,24 @@ fn dying() -> Facts {
         last_at: now(),
         sample: backstop_core::JobId::from_bytes([0; 16]),
     };
-    Facts {
+    OverviewFacts {
         groups: vec![group],
         ..calm()
     }
 }
 
-fn schedules() -> (Facts, Facts) {
+fn schedules() -> (OverviewFacts, OverviewFacts) {
     let one = || [("nightly".parse().unwrap(), 1)].into();
     (
-        Facts {
-            seldom: Seldom {
+        OverviewFacts {
+            schedules_and_sweeps: Seldom {
                 unfired: one(),
                 ..Seldom::default()
             },
             ..calm()
         },
-        Facts {
-            seldom: Seldom {
+        OverviewFacts {
+            schedules_and_sweeps: Seldom {
                 given_up: one(),
                 ..Seldom::default()
             },
@@ -224,24 +224,24 @@ fn schedules() -> (Facts, Facts) {
     )
 }
 
-fn failing_table() -> Facts {
-    let failing = Failing {
+fn failing_table() -> OverviewFacts {
+    let failing = FailingPasses {
         since: now(),
         at: now(),
         passes: 3,
         error: "no such table".to_owned(),
     };
-    Facts {
+    OverviewFacts {
         failing: vec![("invoices".to_owned(), failing)],
         ..calm()
     }
 }
 
-fn shut(guard: &str) -> Facts {
-    standing(guard, Phase::Open)
+fn shut(guard: &str) -> OverviewFacts {
+    guard_facts(guard, BreakerPhase::Open)
 }
 
-fn standing(guard: &str, state: Phase) -> Facts {
+fn guard_facts(guard: &str, state: BreakerPhase) -> OverviewFacts {
     let status = BreakerStatus {
         state,
         failure_count: 5,
@@ -253,15 +253,15 @@ fn standing(guard: &str, state: Phase) -> Facts {
         next_probe_at: None,
         events: Vec::new(),
     };
-    let guard = GuardStatus {
+    let guard = BreakerInfo {
         name: guard.parse().unwrap(),
         shut: None,
         deaths: None,
         settings: BreakerSettings::default(),
         status,
-        admission: Admission::Freely { epoch: 0 },
+        admission: BreakerAdmission::Unlimited { epoch: 0 },
     };
-    Facts {
+    OverviewFacts {
         guards: vec![guard],
         ..calm()
     }
@@ -289,11 +289,11 @@ fn every_alert_of_the_rules_is_in_the_table_and_makes_its_problem() {
 
 #[test]
 fn a_half_open_breaker_is_a_problem_only_while_jobs_wait_behind_it() {
-    let idle = standing("emails", Phase::HalfOpen);
+    let idle = guard_facts("emails", BreakerPhase::HalfOpen);
     check_none(&idle);
-    let busy = Facts {
+    let busy = OverviewFacts {
         queues: vec![queue(1, 0)],
-        ..standing("emails", Phase::HalfOpen)
+        ..guard_facts("emails", BreakerPhase::HalfOpen)
     };
     check(
         &busy,
@@ -305,11 +305,11 @@ fn a_half_open_breaker_is_a_problem_only_while_jobs_wait_behind_it() {
 
 #[test]
 fn a_queue_at_its_bound_is_no_worse_than_a_warning() {
-    let bounds = Bounds {
+    let bounds = QueueBounds {
         max_size: Some(2),
-        ..Bounds::default()
+        ..QueueBounds::default()
     };
-    let full = Facts {
+    let full = OverviewFacts {
         queues: vec![QueueStatus {
             bounds,
             ..queue(2, 0)
@@ -322,5 +322,5 @@ fn a_queue_at_its_bound_is_no_worse_than_a_warning() {
         "100 %",
         "Queue emails holds 2 of at most 2 live jobs",
     );
-    assert_eq!(problems(&full, "")[0].weight, Weight::Warn);
+    assert_eq!(problems(&full, "")[0].weight, ProblemSeverity::Warn);
 }

@@ -1,0 +1,217 @@
+//! What the rules remember of a key beside its watermark and its records.
+
+use super::grid::OffStep;
+use super::missed::MissedPositions;
+use crate::limits::{LATE_MAX, OFF_STEP_MAX};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// What the rules remember of a key. Stores keep it as bytes and never look inside.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeyState {
+    /// The step of the record at the watermark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<i64>,
+    /// Arrivals up to this number were counted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub counted: u64,
+    /// The wait for a gap to be filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<GapWait>,
+    /// The call that failed last, until it succeeds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<FailingCall>,
+    /// Given up: up to this position nothing is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_to: Option<i64>,
+    /// Misses declared since the last record was handled.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub gap: u64,
+    /// How many records wait: were counted as added, and not yet as removed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waiting: u64,
+    /// The record at this position failed for good, and the key stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halted: Option<i64>,
+    /// Whether its records are ignored.
+    #[serde(skip_serializing_if = "is_false")]
+    pub disabled: bool,
+    /// What was handled without the store, ahead of the watermark, by position.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<OfflineRange>,
+    /// What was declared missing.
+    #[serde(skip_serializing_if = "MissedPositions::is_empty")]
+    pub missed: MissedPositions,
+    /// What came after it was declared missing, and when; the latest ones.
+    #[serde(skip_serializing_if = "VecDeque::is_empty")]
+    pub late: VecDeque<(i64, i64)>,
+    /// What was off the grid; the latest ones.
+    #[serde(skip_serializing_if = "VecDeque::is_empty")]
+    pub off_step: VecDeque<OffStepRecord>,
+}
+
+/// A record that was off the grid of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OffStepRecord {
+    /// Where it was.
+    #[serde(flatten)]
+    pub place: OffStep,
+    /// Whether it was handled; otherwise it was dropped as a duplicate.
+    pub is_handled: bool,
+    /// When, in microseconds since 1970.
+    pub at: i64,
+}
+
+/// The wait for a gap to be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GapWait {
+    /// The how manieth wait, from 1 on.
+    pub attempt: u32,
+    /// When it ends, in microseconds since 1970.
+    pub due: i64,
+}
+
+/// Positions that were handled, or declared missing, without the store. Written as four numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(i64, i64, i64, i64)", into = "(i64, i64, i64, i64)")]
+pub struct OfflineRange {
+    /// The first of them.
+    pub from: i64,
+    /// The step of the record there.
+    pub step: i64,
+    /// The last of them.
+    pub to: i64,
+    /// The step of the record there.
+    pub last_step: i64,
+}
+
+impl From<(i64, i64, i64, i64)> for OfflineRange {
+    fn from((from, step, to, last_step): (i64, i64, i64, i64)) -> Self {
+        Self {
+            from,
+            step: step.max(1),
+            to,
+            last_step: last_step.max(1),
+        }
+    }
+}
+
+impl From<OfflineRange> for (i64, i64, i64, i64) {
+    fn from(ahead: OfflineRange) -> Self {
+        (ahead.from, ahead.step, ahead.to, ahead.last_step)
+    }
+}
+
+impl OfflineRange {
+    /// Whether a position is one of them.
+    pub(super) const fn covers(&self, position: i64) -> bool {
+        self.from <= position && position <= self.to
+    }
+}
+
+/// A call that failed, or that its handler put off.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailingCall {
+    /// The position it was about.
+    pub position: i64,
+    /// How often it failed.
+    pub failures: u32,
+    /// When it is tried again, in microseconds since 1970.
+    pub due: i64,
+    /// How long that was when it failed, in microseconds: after the clock was set back it is no
+    /// longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<i64>,
+    /// When it failed first.
+    pub since: i64,
+    /// What its handler said, cut short.
+    #[serde(default)]
+    pub error: String,
+}
+
+/// Bytes that are no standing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("what was kept of a stream's key cannot be read: {0}")]
+pub struct InvalidKeyState(String);
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+impl KeyState {
+    /// From a store. A key that was never advanced has no bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidKeyState> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_slice(bytes).map_err(|error| InvalidKeyState(error.to_string()))
+    }
+
+    /// For a store; nothing for a key as good as new.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        if *self == Self::default() {
+            return Vec::new();
+        }
+        serde_json::to_vec(self).expect("numbers, flags and lists of them can be written")
+    }
+
+    /// That of a key whose records are to be ignored.
+    pub fn disabled() -> Self {
+        Self {
+            disabled: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in what was handled without the store; what overlaps becomes one.
+    pub(super) fn add_offline_range(&mut self, ahead: OfflineRange) {
+        let (touching, mut apart): (Vec<OfflineRange>, Vec<OfflineRange>) = self
+            .ahead
+            .iter()
+            .partition(|other| other.from <= ahead.to && ahead.from <= other.to);
+        let whole = touching.into_iter().fold(ahead, |one, other| {
+            let (first, last) = (
+                if other.from < one.from { other } else { one },
+                if other.to > one.to { other } else { one },
+            );
+            OfflineRange {
+                from: first.from,
+                step: first.step,
+                to: last.to,
+                last_step: last.last_step,
+            }
+        });
+        apart.push(whole);
+        apart.sort_by_key(|ahead| ahead.from);
+        self.ahead = apart;
+    }
+
+    /// The failures of the call about this position.
+    pub(super) fn failing_at(&self, position: i64) -> Option<&FailingCall> {
+        self.failing
+            .as_ref()
+            .filter(|failing| failing.position == position)
+    }
+
+    pub(super) fn note_late(&mut self, position: i64, now: Time) {
+        self.late.push_back((position, now.as_micros()));
+        if self.late.len() > LATE_MAX {
+            self.late.pop_front();
+        }
+    }
+
+    pub(super) fn note_off_step(&mut self, record: OffStepRecord) {
+        self.off_step.push_back(record);
+        if self.off_step.len() > OFF_STEP_MAX {
+            self.off_step.pop_front();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a replay tells.
+
+use crate::name::StreamKey;
+use crate::stream::counts::{StreamCounter, StreamCounts};
+use crate::stream::grid::OffStep;
+use crate::time::Time;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ReplayEffect {
+    /// When, in milliseconds.
+    pub at_ms: i64,
+    /// To which key.
+    pub key: StreamKey,
+    /// What.
+    pub effect: &'static str,
+    /// At which position; the first of a range, the lowest held of a key, the watermark of one that
+    /// was cleared.
+    pub position: Option<i64>,
+    /// The last position of a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<i64>,
+    /// How many positions, or records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// When a wait ends, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+    /// The how manieth wait, or the how manieth run that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Where a duplicate is, if that is off the grid of its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_step: Option<OffStep>,
+    /// Where a handled record is, if that is off the grid of its key.
+    #[serde(skip)]
+    pub off_grid: Option<OffStep>,
+}
+
+impl ReplayEffect {
+    pub(super) fn new(
+        at: Time,
+        key: StreamKey,
+        effect: &'static str,
+        position: Option<i64>,
+    ) -> Self {
+        Self {
+            at_ms: at.as_millis(),
+            key,
+            effect,
+            position,
+            to: None,
+            count: None,
+            until_ms: None,
+            attempt: None,
+            off_step: None,
+            off_grid: None,
+        }
+    }
+}
+
+/// What it came to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of `Count`, which says what they count"
+)]
+pub struct ReplaySummary {
+    pub added: u64,
+    pub removed: u64,
+    pub task_scheduled: u64,
+    pub cleared: u64,
+    pub timeout: u64,
+    pub circuit_breaker: u64,
+    pub rescheduling: u64,
+    pub handled: u64,
+    pub misses: u64,
+    pub duplicates: u64,
+    /// Those of the duplicates that are off the grid of their key.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub off_step: u64,
+    pub late: u64,
+    pub held: u64,
+    pub watermarks: BTreeMap<StreamKey, i64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl ReplaySummary {
+    pub(super) fn new(counts: &StreamCounts, watermarks: BTreeMap<StreamKey, i64>) -> Self {
+        Self {
+            added: counts[StreamCounter::Added],
+            removed: counts[StreamCounter::Removed],
+            task_scheduled: counts[StreamCounter::TaskScheduled],
+            cleared: counts[StreamCounter::Cleared],
+            timeout: counts[StreamCounter::Timeout],
+            circuit_breaker: counts[StreamCounter::CircuitBreaker],
+            rescheduling: counts[StreamCounter::Rescheduling],
+            handled: counts[StreamCounter::Handled],
+            misses: counts[StreamCounter::Misses],
+            duplicates: counts[StreamCounter::Duplicates],
+            off_step: counts[StreamCounter::OffStep],
+            late: counts[StreamCounter::Late],
+            held: counts.held(),
+            watermarks,
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! Who works on which rows of a table: what all its runners know together.
+//!
+//! One small value, changed by compare-and-set. A row is taken in two steps: its key is put down
+//! here, and then it is read again. Whoever worked on it before wrote to it before taking its key
+//! away from here, so the second reading shows that; whoever comes later finds the key. No lock of
+//! the database is needed for that, and no transaction is open while a handler runs.
+//!
+//! | what happens | what stands afterwards |
+//! |---|---|
+//! | a runner asks for rows | those that nobody has are its own, until its lease ends |
+//! | it renews its lease in time | they stay its own |
+//! | its lease ends, or it was killed | they are orphans, and the next who asks takes them first |
+//! | the clock is set back | its lease ends one term from then, unless it is renewed: nobody else can tell whether it lives |
+//! | it has written what became of a row | the row is nobody's |
+//! | a pass fails | since when passes fail, and of what; until one does not |
+//!
+//! What a pass over rows that are tried by their age leaves is in [`super::round`].
+
+use super::scan::{RowCursor, ScanExtraRow, ScanRange, TableScan};
+use crate::limits::{
+    TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_EXPIRED_SCAN_EVERY, TABLE_LEASE,
+    TABLE_SKEW_MAX, TABLE_SURVEY_EVERY,
+};
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// What the runners of a table know together.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableState {
+    /// As of when the last pass was that came to its end.
+    pub last_pass: Option<Time>,
+    /// Whether it left rows that were due by their failures: there may be very many then.
+    pub is_cut: bool,
+    /// Rows that are tried by their age, and were tried as of another time than the last pass;
+    /// those that an open round has before it.
+    pub stretches: Vec<ScanRange>,
+    /// Rows that are tried by their age, and were out of their turn.
+    pub aside: Vec<ScanExtraRow>,
+    /// Rows that are tried by their age, and that their owner had locked when their turn came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub locked: Vec<String>,
+    /// The last turn that a worker took by itself.
+    pub slot: Option<Time>,
+    /// A pass by age that has not come to its end.
+    pub round: Option<TableScan>,
+    /// Rows in somebody's hands.
+    pub claims: Vec<RowClaim>,
+    /// Rows that somebody had who is gone.
+    pub orphans: Vec<String>,
+    /// How far expired rows were looked through for those that are no dead letters yet.
+    pub walk: ExpiredRowScan,
+    /// When marks of dead letters were last looked through for those of rows that are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pruned: Option<Time>,
+    /// Expired rows that the last pass could not copy to the dead letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unburied: Option<UnburiedRows>,
+    /// What the last survey of the rows found.
+    pub survey: Option<TableSurvey>,
+    /// Passes that failed since the last that did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<FailingPasses>,
+}
+
+/// Passes that fail, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailingPasses {
+    /// When the first of them failed.
+    pub since: Time,
+    /// When the last one did.
+    pub at: Time,
+    /// How many there were.
+    pub passes: u64,
+    /// Of what the last one failed.
+    pub error: String,
+}
+
+/// Expired rows that are no dead letters, and were to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnburiedRows {
+    /// How many there are at least.
+    pub rows: u64,
+    /// Where there is no room for them.
+    pub full: FullStorage,
+}
+
+/// What has no room for the dead letters of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FullStorage {
+    /// Their queue.
+    Letters,
+    /// The marks of rows that were copied: without its mark a row would be copied again once its
+    /// letter is removed.
+    Marks,
+}
+
+impl FullStorage {
+    /// What is to be done about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Letters => {
+                "their queue takes no more dead letters; raise its `dead.max`, or clear some of them"
+            }
+            Self::Marks => {
+                "as many rows that were copied before are still open and expired as can be remembered; close or delete these"
+            }
+        }
+    }
+}
+
+/// How far expired rows were looked through, the oldest first. Now and then from the beginning: a
+/// row may expire behind a place that was passed, and a runner may be killed before a letter is
+/// written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExpiredRowScan {
+    /// When it began.
+    pub began: Option<Time>,
+    /// The last row that was looked at.
+    pub cursor: Option<RowCursor>,
+    /// Whether there was nothing behind it.
+    pub is_through: bool,
+}
+
+impl ExpiredRowScan {
+    /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock
+    /// that was set back waits for nothing.
+    #[must_use]
+    pub fn next_scan(&self, clock: Time) -> Self {
+        let is_recent = self
+            .began
+            .is_some_and(|began| began <= clock && clock.since(began) < TABLE_EXPIRED_SCAN_EVERY);
+        if is_recent || (self.began.is_some() && !self.is_through) {
+            self.clone()
+        } else {
+            Self {
+                began: Some(clock),
+                ..Self::default()
+            }
+        }
+    }
+}
+
+/// What a look at every open row found. A query for what is due cannot see these rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TableSurvey {
+    /// When it was made.
+    pub at: Time,
+    /// Whether dates that are text are in more than one form, so that they do not sort as times do.
+    pub is_mixed: bool,
+    /// Rows whose dates or failures cannot be read.
+    pub undated: u64,
+    /// Rows whose key is none, or too long to be noted down.
+    pub unkeyed: u64,
+}
+
+impl TableSurvey {
+    /// Whether it is still worth something.
+    pub fn is_fresh(&self, clock: Time) -> bool {
+        self.at <= clock && clock.since(self.at) < TABLE_SURVEY_EVERY
+    }
+}
+
+/// The rows of one runner.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RowClaim {
+    /// Who, for people.
+    pub runner: String,
+    /// Drawn anew for every pass.
+    pub number: i64,
+    /// When its lease ends.
+    pub until: Time,
+    /// Its rows.
+    pub rows: Vec<HeldTableRow>,
+}
+
+/// A row in somebody's hands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(String, i64)", into = "(String, i64)")]
+pub struct HeldTableRow {
+    /// Its key.
+    pub key: String,
+    /// Since when, to the millisecond.
+    pub since: Time,
+}
+
+impl From<(String, i64)> for HeldTableRow {
+    fn from((key, since_ms): (String, i64)) -> Self {
+        Self {
+            key,
+            since: Time::from_millis(since_ms),
+        }
+    }
+}
+
+impl From<HeldTableRow> for (String, i64) {
+    fn from(held: HeldTableRow) -> Self {
+        (held.key, held.since.as_millis())
+    }
+}
+
+/// Why a runner does not get a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowRefusal {
+    /// Somebody has it, until then.
+    Taken(Time),
+    /// There is no room to note it down: very many rows are in somebody's hands.
+    NoRoom,
+}
+
+impl TableState {
+    /// Leases that have ended leave orphans. One from before the clock was set back is cut to one
+    /// term from now: a runner that lives renews it in that time, and what a dead one had waits no
+    /// longer than usual.
+    pub fn expire(&mut self, clock: Time) {
+        for claim in self.claims.iter_mut().filter(|claim| claim.is_ahead(clock)) {
+            claim.until = clock.after(TABLE_LEASE);
+        }
+        self.orphan(|claim| claim.until < clock);
+    }
+
+    /// Whether a lease was given before the clock was set back.
+    pub fn has_lease_ahead(&self, clock: Time) -> bool {
+        self.claims.iter().any(|claim| claim.is_ahead(clock))
+    }
+
+    /// A runner that stops leaves what it has to the next.
+    pub fn release(&mut self, number: i64) {
+        self.orphan(|claim| claim.number == number);
+    }
+
+    fn orphan(&mut self, is_over: impl Fn(&RowClaim) -> bool) {
+        let (over, live) = std::mem::take(&mut self.claims)
+            .into_iter()
+            .partition(is_over);
+        self.claims = live;
+        let rows = Vec::into_iter(over).flat_map(|claim: RowClaim| claim.rows);
+        self.orphans.extend(rows.map(|held| held.key));
+    }
+
+    /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before
+    /// the clock was set back.
+    pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
+        let slot = super::last_tick(every, clock);
+        let is_free = self
+            .slot
+            .is_none_or(|taken| taken < slot || taken > slot.after(every));
+        if is_free {
+            self.slot = Some(slot);
+        }
+        is_free
+    }
+
+    /// A pass failed.
+    pub fn fail(&mut self, error: &str, clock: Time) {
+        let before = self.failing.take();
+        self.failing = Some(FailingPasses {
+            since: before.as_ref().map_or(clock, |failing| failing.since),
+            at: clock,
+            passes: before.map_or(0, |failing| failing.passes).saturating_add(1),
+            error: error.chars().take(TABLE_ERROR_CHARS_MAX).collect(),
+        });
+    }
+
+    /// Whether somebody has a row.
+    pub fn is_held(&self, key: &str) -> bool {
+        self.claims.iter().any(|claim| claim.holds(key))
+    }
+
+    /// Whether a runner has rows, and a lease that has not ended.
+    pub fn is_live(&self, number: i64, clock: Time) -> bool {
+        self.claims
+            .iter()
+            .any(|claim| claim.number == number && claim.until >= clock)
+    }
+
+    /// How many rows are in somebody's hands.
+    pub fn held_row_count(&self) -> usize {
+        self.claims.iter().map(|claim| claim.rows.len()).sum()
+    }
+
+    /// When the next lease ends, if there is any.
+    pub fn next_end(&self) -> Option<Time> {
+        self.claims.iter().map(|claim| claim.until).min()
+    }
+
+    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`.
+    /// `runner` and `number` say whose they are, `clock` and `until` from when to when.
+    pub fn claim(
+        &mut self,
+        runner: &str,
+        number: i64,
+        (clock, until): (Time, Time),
+        keys: &[String],
+    ) -> Vec<Result<(), RowRefusal>> {
+        let (mut bytes, mut is_full) = (self.bytes(), false);
+        let mut own = Vec::new();
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            let holder = self.claims.iter().find(|claim| claim.holds(key));
+            let answer = match holder {
+                Some(claim) => Err(RowRefusal::Taken(claim.until)),
+                None if own.contains(key) => Err(RowRefusal::Taken(until)),
+                None if self.orphans.contains(key) => {
+                    own.push(key.clone());
+                    Ok(())
+                }
+                // Those behind it come after it, also where there would be room for them.
+                None if is_full || bytes + stored_size(key) > TABLE_CLAIMED_BYTES_MAX => {
+                    is_full = true;
+                    Err(RowRefusal::NoRoom)
+                }
+                None => {
+                    bytes += stored_size(key);
+                    own.push(key.clone());
+                    Ok(())
+                }
+            };
+            answers.push(answer);
+        }
+        self.orphans.retain(|orphan| !own.contains(orphan));
+        self.locked.retain(|locked| !own.contains(locked));
+        self.assign(runner, number, (clock, until), own);
+        answers
+    }
+
+    /// Gives a runner at most so many orphans.
+    pub fn adopt(
+        &mut self,
+        runner: &str,
+        number: i64,
+        (clock, until): (Time, Time),
+        max: usize,
+    ) -> Vec<String> {
+        let count = self.orphans.len().min(max);
+        let adopted: Vec<String> = self.orphans.drain(..count).collect();
+        self.assign(runner, number, (clock, until), adopted.clone());
+        adopted
+    }
+
+    fn assign(
+        &mut self,
+        runner: &str,
+        number: i64,
+        (clock, until): (Time, Time),
+        keys: Vec<String>,
+    ) {
+        if keys.is_empty() {
+            return;
+        }
+        let rows = keys
+            .into_iter()
+            .map(|key| HeldTableRow { key, since: clock });
+        match self.claims.iter_mut().find(|claim| claim.number == number) {
+            Some(claim) => {
+                claim.rows.extend(rows);
+                claim.until = until;
+            }
+            None => {
+                self.claims.push(RowClaim {
+                    runner: runner.to_owned(),
+                    number,
+                    until,
+                    rows: rows.collect(),
+                });
+            }
+        }
+    }
+
+    /// Takes rows away from a runner that has written what became of them.
+    pub fn end(&mut self, number: i64, keys: &[String]) {
+        for claim in self
+            .claims
+            .iter_mut()
+            .filter(|claim| claim.number == number)
+        {
+            claim.rows.retain(|held| !keys.contains(&held.key));
+        }
+        self.claims.retain(|claim| !claim.rows.is_empty());
+    }
+
+    /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be
+    /// somebody else's.
+    pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
+        let own = self
+            .claims
+            .iter_mut()
+            .find(|claim| claim.number == number && claim.until >= clock);
+        own.is_some_and(|claim| {
+            claim.until = crate::lease::extend_lease(claim.until, until, clock);
+            true
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let claimed = self
+            .claims
+            .iter()
+            .flat_map(|claim| &claim.rows)
+            .map(|held| &held.key);
+        claimed
+            .chain(&self.orphans)
+            .chain(&self.locked)
+            .map(|key| stored_size(key))
+            .sum()
+    }
+
+    /// Takes the turn to look marks through; whether nobody did lately.
+    pub fn take_pruning(&mut self, clock: Time) -> bool {
+        let is_free = self
+            .pruned
+            .is_none_or(|pruned| pruned > clock || clock.since(pruned) >= TABLE_EXPIRED_SCAN_EVERY);
+        if is_free {
+            self.pruned = Some(clock);
+        }
+        is_free
+    }
+
+    /// Moves the walk over expired rows on, if nobody else did meanwhile.
+    pub fn advance_expired_scan(&mut self, seen: &ExpiredRowScan, to: ExpiredRowScan) -> bool {
+        let is_there = self.walk == *seen;
+        if is_there {
+            self.walk = to;
+        }
+        is_there
+    }
+}
+
+impl RowClaim {
+    /// Whether its lease ends later than any that is given now could, on whatever machine.
+    fn is_ahead(&self, clock: Time) -> bool {
+        self.until > clock.after(TABLE_LEASE).after(TABLE_SKEW_MAX)
+    }
+
+    fn holds(&self, key: &str) -> bool {
+        self.rows.iter().any(|held| held.key == key)
+    }
+}
+
+/// What a key takes among others: what may be escaped, quotes, commas and brackets, and since when.
+pub(super) fn stored_size(key: &str) -> usize {
+    const OVERHEAD: usize = 24;
+    key.len()
+        + key
+            .chars()
+            .filter(|char| matches!(char, '"' | '\\') || char.is_control())
+            .count()
+            * 5
+        + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(secs: i64) -> Time {
+        Time::from_millis(1_772_366_400_000 + 1_000 * secs)
+    }
+
+    fn keys(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_row_is_given_to_one_runner_only() {
+        let mut state = TableState::default();
+        let given = state.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
+        assert_eq!(given, [Ok(()), Ok(())]);
+        let second = state.claim("b", 2, (at(0), at(16)), &keys(&["y", "z"]));
+        assert_eq!(second, [Err(RowRefusal::Taken(at(15))), Ok(())]);
+        state.end(1, &keys(&["y"]));
+        assert_eq!(
+            state.claim("b", 2, (at(0), at(17)), &keys(&["y"])),
+            [Ok(())]
+        );
+        assert_eq!(state.next_end(), Some(at(15)));
+    }
+
+    #[test]
+    fn what_a_killed_runner_had_is_taken_by_the_next() {
+        let mut state = TableState::default();
+        state.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
+        state.expire(at(15));
+        assert!(state.orphans.is_empty(), "its last moment is its own");
+        state.expire(at(16));
+        assert!(!state.renew(1, at(30), at(16)), "it is told");
+        assert_eq!(state.adopt("b", 2, (at(0), at(31)), 1), keys(&["x"]));
+        assert_eq!(
+            state.claim("b", 2, (at(0), at(31)), &keys(&["y"])),
+            [Ok(())],
+            "an orphan is also given by its name"
+        );
+        assert!(state.orphans.is_empty());
+    }
+
+    #[test]
+    fn a_lease_given_before_the_clock_was_set_back_ends_too() {
+        // An hour, and what is more than a day.
+        for back in [3_600, 100_000] {
+            let mut state = TableState::default();
+            state.claim("dead", 1, (at(back), at(back + 15)), &keys(&["x"]));
+            state.claim("alive", 2, (at(back), at(back + 15)), &keys(&["y"]));
+            assert!(state.has_lease_ahead(at(0)));
+            state.expire(at(0));
+            assert!(
+                state.orphans.is_empty() && !state.has_lease_ahead(at(0)),
+                "nobody knows who lives"
+            );
+            assert!(state.renew(2, at(20), at(5)));
+            state.expire(at(16));
+            assert_eq!(state.orphans, keys(&["x"]));
+            assert!(state.is_live(2, at(16)) && state.is_held("y"));
+        }
+    }
+
+    #[test]
+    fn a_runner_whose_clock_is_a_little_ahead_keeps_its_lease() {
+        let mut state = TableState::default();
+        state.claim("ahead", 1, (at(290), at(305)), &keys(&["x"]));
+        state.expire(at(0));
+        assert_eq!(state.next_end(), Some(at(305)));
+    }
+
+    #[test]
+    fn a_runner_that_renews_first_after_the_clock_was_set_back_keeps_its_rows() {
+        let mut state = TableState::default();
+        state.claim("alive", 1, (at(3_600), at(3_615)), &keys(&["x"]));
+        assert!(state.renew(1, at(15), at(0)));
+        assert_eq!(state.next_end(), Some(at(15)));
+    }
+
+    #[test]
+    fn one_turn_is_taken_in_a_period() {
+        let mut state = TableState::default();
+        let every = Span::minutes(1);
+        assert!(state.take_slot(every, at(0)));
+        assert!(!state.take_slot(every, at(59)));
+        assert!(state.take_slot(every, at(60)));
+        assert!(
+            !state.take_slot(every, at(59)),
+            "a clock a little behind takes none twice"
+        );
+        assert!(
+            state.take_slot(every, at(-3_600)),
+            "one that was set back waits for no hour"
+        );
+    }
+
+    #[test]
+    fn a_walk_over_expired_rows_begins_anew_after_a_while_and_is_moved_on_by_one_runner_only() {
+        let cursor = |name: &str| {
+            Some(RowCursor {
+                inserted: "2026".to_owned(),
+                key: name.to_owned(),
+            })
+        };
+        let mut state = TableState::default();
+        let begun = state.walk.next_scan(at(0));
+        assert_eq!((begun.began, &begun.cursor), (Some(at(0)), &None));
+        assert!(state.advance_expired_scan(
+            &ExpiredRowScan::default(),
+            ExpiredRowScan {
+                cursor: cursor("x"),
+                ..begun.clone()
+            }
+        ));
+        assert!(
+            !state.advance_expired_scan(
+                &ExpiredRowScan::default(),
+                ExpiredRowScan {
+                    cursor: cursor("a"),
+                    ..begun.clone()
+                }
+            ),
+            "too slow"
+        );
+        let later = at(0).after(TABLE_EXPIRED_SCAN_EVERY);
+        assert_eq!(
+            state.walk.next_scan(later).cursor,
+            cursor("x"),
+            "what is under way is gone through with"
+        );
+        let there = state.walk.clone();
+        assert!(state.advance_expired_scan(
+            &there,
+            ExpiredRowScan {
+                is_through: true,
+                ..there.clone()
+            }
+        ));
+        assert_eq!(
+            state.walk.next_scan(at(60)).cursor,
+            cursor("x"),
+            "what expires next lies behind it"
+        );
+        assert_eq!(state.walk.next_scan(later).cursor, None);
+        assert_eq!(
+            state.walk.next_scan(at(-9)).cursor,
+            None,
+            "a clock that was set back waits for no hour"
+        );
+    }
+
+    #[test]
+    fn a_row_in_hand_says_since_when() {
+        let mut state = TableState::default();
+        state.claim("a", 1, (at(0), at(15)), &keys(&["x"]));
+        state.claim("a", 1, (at(5), at(20)), &keys(&["y"]));
+        let kept: TableState =
+            serde_json::from_slice(&serde_json::to_vec(&state).expect("JSON")).expect("a desk");
+        let since: Vec<Time> = kept.claims[0].rows.iter().map(|held| held.since).collect();
+        assert_eq!(since, [at(0), at(5)]);
+    }
+
+    #[test]
+    fn no_more_rows_are_given_than_can_be_noted_down() {
+        let mut state = TableState::default();
+        let many: Vec<String> = (0..5_000).map(|n| format!("{n:036}")).collect();
+        let given = state.claim("a", 1, (at(0), at(15)), &many);
+        let count = given.iter().filter(|answer| answer.is_ok()).count();
+        assert!((500..1_500).contains(&count), "{count}");
+        assert_eq!(given.last(), Some(&Err(RowRefusal::NoRoom)));
+        let bytes = serde_json::to_vec(&state).expect("JSON").len();
+        assert!(bytes < crate::limits::CELL_BYTES_MAX, "{bytes}");
+        state.expire(at(60));
+        let adopted = state.claim("b", 2, (at(0), at(75)), &many[..count]);
+        assert!(
+            adopted.iter().all(Result::is_ok),
+            "orphans have their place already"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_row_ever_has_two_live_owners(steps in proptest::collection::vec((0..4_i64, 0..6_usize, 0..5_u8, 0..20_i64), 1..200)) {
+            let (mut state, mut clock) = (TableState::default(), 0);
+            for (number, key, step, passes) in steps {
+                clock += passes;
+                let (key, until) = (keys(&[["a", "b", "c", "d", "e", "f"][key]]), at(clock).after(TABLE_LEASE));
+                state.expire(at(clock));
+                match step {
+                    0 | 1 => drop(state.claim("r", number, (at(0), until), &key)),
+                    2 => state.end(number, &key),
+                    3 => drop(state.adopt("r", number, (at(0), until), 2)),
+                    _ => drop(state.renew(number, until, at(clock))),
+                }
+                let mut all: Vec<&String> = state.claims.iter().flat_map(|claim| &claim.rows).map(|held| &held.key).chain(&state.orphans).collect();
+                let before = all.len();
+                all.sort();
+                all.dedup();
+                prop_assert_eq!(all.len(), before, "{:?}", state);
+            }
+        }
+    }
+}

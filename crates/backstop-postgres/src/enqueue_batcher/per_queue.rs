@@ -1,0 +1,304 @@
+//! Pushes that may have to wait for somebody's transaction: with a unique key, to a queue that has
+//! a bound, or to one that nobody here has seen and that somebody else may be about to make. Those
+//! of one queue go together, and those of others pass them by.
+
+use super::known_queues::distinct;
+use super::{BatchKind, BatchSender, EnqueueCall, WAITING_MAX};
+use backstop_core::QueueName;
+use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+
+/// Statements of all lanes under way at once, if half of the connections are as many: the rest is
+/// for those who need not wait.
+const SLOTS_MAX: usize = 4;
+/// Statements of one lane: a queue that is still to come into being would hold up each of them.
+const PER_QUEUE_MAX: usize = 2;
+const PER_NEW_QUEUE_MAX: usize = 1;
+/// Looks for another call that find none before a statement is sent.
+const QUIET_MAX: usize = 8;
+
+/// The queues of a call, by name.
+type QueueSet = Arc<[QueueName]>;
+
+/// Sends calls, lane by lane, until nobody hands any in.
+pub(super) async fn serve(
+    sender: BatchSender,
+    mut calls: mpsc::Receiver<EnqueueCall>,
+    slots: usize,
+) {
+    let mut batcher = PerQueueBatcher::new(slots);
+    // As many at most as there are slots.
+    let (over, mut ended) = mpsc::unbounded_channel();
+    loop {
+        tokio::select! {
+            call = calls.recv(), if batcher.waiting < WAITING_MAX => match call {
+                Some(call) => batcher.join(call, &sender),
+                None => return,
+            },
+            Some(queues) = ended.recv() => batcher.leave(&queues),
+        }
+        let mut quiet = 0;
+        while quiet < QUIET_MAX && batcher.waiting < WAITING_MAX {
+            if let Ok(call) = calls.try_recv() {
+                batcher.join(call, &sender);
+                quiet = 0;
+            } else {
+                yield_now().await;
+                quiet += 1;
+            }
+        }
+        while let Some((queues, calls)) = batcher.next() {
+            let (sender, guard) = (
+                sender.clone(),
+                StatementGuard {
+                    queues,
+                    over: over.clone(),
+                },
+            );
+            tokio::spawn(async move {
+                sender.send(calls, BatchKind::PerQueue, || ()).await;
+                drop(guard);
+            });
+        }
+    }
+}
+
+/// A statement under way; over however its task ends.
+struct StatementGuard {
+    queues: QueueSet,
+    over: mpsc::UnboundedSender<QueueSet>,
+}
+
+impl Drop for StatementGuard {
+    fn drop(&mut self) {
+        // Nobody listens any more only if the group is gone.
+        let _ = self.over.send(Arc::clone(&self.queues));
+    }
+}
+
+/// Calls by their queues.
+pub(super) struct PerQueueBatcher {
+    by_queues: HashMap<QueueSet, QueueSetCalls>,
+    /// Lanes that have something to send and may.
+    turns: VecDeque<QueueSet>,
+    waiting: usize,
+    free: usize,
+}
+
+#[derive(Default)]
+struct QueueSetCalls {
+    calls: VecDeque<EnqueueCall>,
+    under_way: usize,
+    under_way_max: usize,
+    has_turn: bool,
+}
+
+impl PerQueueBatcher {
+    /// How many statements may be under way where there are so many connections.
+    pub(super) fn slots(connections: usize) -> usize {
+        (connections / 2).clamp(1, SLOTS_MAX)
+    }
+
+    fn new(slots: usize) -> Self {
+        Self {
+            by_queues: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            free: slots,
+        }
+    }
+
+    /// Takes a call into the lane of its queues.
+    fn join(&mut self, call: EnqueueCall, sender: &BatchSender) {
+        let are_seen = sender.known_queues.are_seen(&call.jobs);
+        self.add(
+            call,
+            if are_seen {
+                PER_QUEUE_MAX
+            } else {
+                PER_NEW_QUEUE_MAX
+            },
+        );
+    }
+
+    fn add(&mut self, call: EnqueueCall, under_way_max: usize) {
+        let mut queues: Vec<QueueName> = distinct(call.jobs.iter().map(|job| &job.queue))
+            .cloned()
+            .collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let queues = QueueSet::from(queues);
+        let set = self.by_queues.entry(Arc::clone(&queues)).or_default();
+        set.under_way_max = under_way_max;
+        set.calls.push_back(call);
+        self.waiting += 1;
+        self.give_turn(&queues);
+    }
+
+    /// The next calls to send, if any may be.
+    fn next(&mut self) -> Option<(QueueSet, Vec<EnqueueCall>)> {
+        if self.free == 0 {
+            return None;
+        }
+        let queues = self.turns.pop_front()?;
+        let set = self.by_queues.get_mut(&queues)?;
+        set.has_turn = false;
+        set.under_way += 1;
+        let calls = set.take();
+        self.free -= 1;
+        self.waiting -= calls.len();
+        self.give_turn(&queues);
+        Some((queues, calls))
+    }
+
+    /// A statement of these queues is over.
+    fn leave(&mut self, queues: &QueueSet) {
+        self.free += 1;
+        let Some(set) = self.by_queues.get_mut(queues) else {
+            return;
+        };
+        set.under_way -= 1;
+        if set.under_way == 0 && set.calls.is_empty() {
+            self.by_queues.remove(queues);
+        } else {
+            self.give_turn(queues);
+        }
+    }
+
+    fn give_turn(&mut self, queues: &QueueSet) {
+        let Some(set) = self.by_queues.get_mut(queues) else {
+            return;
+        };
+        if !set.has_turn && !set.calls.is_empty() && set.under_way < set.under_way_max {
+            set.has_turn = true;
+            self.turns.push_back(Arc::clone(queues));
+        }
+    }
+}
+
+impl QueueSetCalls {
+    /// As many calls as fit into one statement, at least one.
+    fn take(&mut self) -> Vec<EnqueueCall> {
+        let (mut count, mut jobs, mut bytes) = (0, 0, 0);
+        for call in &self.calls {
+            (jobs, bytes) = (jobs + call.jobs.len(), bytes + call.bytes);
+            if count > 0 && (jobs > ENQUEUE_JOBS_MAX || bytes > ENQUEUE_BYTES_MAX) {
+                break;
+            }
+            count += 1;
+        }
+        self.calls.drain(..count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstop_core::{NewJob, Time};
+    use backstop_testkit::given::job;
+
+    /// A call with one job for each of these queues. Nobody waits for its answer.
+    fn call(queues: &[&str]) -> EnqueueCall {
+        let jobs: Vec<NewJob> = queues
+            .iter()
+            .map(|queue| job(queue, queue).into())
+            .collect();
+        EnqueueCall {
+            jobs,
+            bytes: 0,
+            now: Time::from_micros(0),
+            answer: tokio::sync::oneshot::channel().0,
+        }
+    }
+
+    fn batcher(slots: usize, calls: &[&[&str]], under_way_max: usize) -> PerQueueBatcher {
+        let mut batcher = PerQueueBatcher::new(slots);
+        for queues in calls {
+            batcher.add(call(queues), under_way_max);
+        }
+        batcher
+    }
+
+    /// The queues of the next statement and how many calls it has.
+    fn next(batcher: &mut PerQueueBatcher) -> Option<(String, usize)> {
+        let (queues, calls) = batcher.next()?;
+        let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
+        Some((names.join("+"), calls.len()))
+    }
+
+    #[test]
+    fn calls_of_one_queue_go_together_and_others_beside_them() {
+        let mut batcher = batcher(
+            4,
+            &[&["a"], &["b"], &["a"], &["b", "a"], &["a", "b"]],
+            PER_QUEUE_MAX,
+        );
+        assert_eq!(next(&mut batcher), Some(("a".to_owned(), 2)));
+        assert_eq!(next(&mut batcher), Some(("b".to_owned(), 1)));
+        assert_eq!(
+            next(&mut batcher),
+            Some(("a+b".to_owned(), 2)),
+            "in whatever order they are named"
+        );
+        assert_eq!((next(&mut batcher), batcher.waiting), (None, 0));
+    }
+
+    #[test]
+    fn a_queue_that_is_still_to_come_holds_one_slot_and_others_pass() {
+        let mut batcher = batcher(2, &[&["new"]], PER_NEW_QUEUE_MAX);
+        let stuck = batcher.next().expect("it is sent").0;
+        batcher.add(call(&["new"]), PER_NEW_QUEUE_MAX);
+        assert_eq!(next(&mut batcher), None, "the second waits for the first");
+        for _ in 0..3 {
+            batcher.add(call(&["other"]), PER_NEW_QUEUE_MAX);
+            let other = batcher.next().expect("it passes").0;
+            assert_eq!(other[0].as_str(), "other");
+            batcher.leave(&other);
+        }
+        batcher.leave(&stuck);
+        assert_eq!(next(&mut batcher), Some(("new".to_owned(), 1)));
+    }
+
+    #[test]
+    fn no_more_statements_than_slots_and_each_lane_has_its_turn() {
+        let mut batcher = batcher(1, &[&["a"], &["b"]], PER_QUEUE_MAX);
+        let first = batcher.next().expect("there is a slot").0;
+        batcher.add(call(&["a"]), PER_QUEUE_MAX);
+        assert_eq!(next(&mut batcher), None);
+        batcher.leave(&first);
+        assert_eq!(next(&mut batcher), Some(("b".to_owned(), 1)));
+        batcher.leave(&QueueSet::from(
+            call(&["b"])
+                .jobs
+                .into_iter()
+                .map(|job| job.queue)
+                .collect::<Vec<_>>(),
+        ));
+        assert_eq!(next(&mut batcher), Some(("a".to_owned(), 1)));
+    }
+
+    #[test]
+    fn a_statement_takes_what_fits_and_at_least_one_call() {
+        let large = |bytes| EnqueueCall {
+            bytes,
+            ..call(&["a"])
+        };
+        let mut batcher = PerQueueBatcher::new(4);
+        for bytes in [ENQUEUE_BYTES_MAX - 1, 1, 1] {
+            batcher.add(large(bytes), PER_QUEUE_MAX);
+        }
+        assert_eq!(next(&mut batcher), Some(("a".to_owned(), 2)));
+        assert_eq!(next(&mut batcher), Some(("a".to_owned(), 1)));
+    }
+
+    #[test]
+    fn half_of_the_connections_are_for_those_who_need_not_wait() {
+        assert_eq!(
+            [1, 2, 4, 8, 100].map(PerQueueBatcher::slots),
+            [1, 1, 2, 4, 4]
+        );
+    }
+}

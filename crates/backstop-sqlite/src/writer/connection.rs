@@ -1,0 +1,287 @@
+//! The writer's connection: waits for requests, and brings a group of them through in one
+//! transaction.
+
+use super::file::{OpenFile, WriterFile};
+use super::{ExclusiveRequest, WriteDurability, WriteRequest, WriterMessage};
+use crate::error::{is_disk_failure, store_error};
+use crate::hints::Notifier;
+use crate::migrate::check_version;
+use crate::open::{SqliteDurability, SqliteOptions, SyncLevel};
+use crate::transaction::WriteTransaction;
+use backstop_core::port::StoreError;
+use rusqlite::{Connection, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+/// How often the writer looks whether others wrote to the file.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// Why a group did not come through.
+enum GroupFailure {
+    /// One of its requests, perhaps; each by itself will tell.
+    Request(StoreError),
+    /// The store itself, for all of them alike.
+    Store(StoreError),
+}
+
+impl GroupFailure {
+    const fn error(&self) -> &StoreError {
+        match self {
+            Self::Request(error) | Self::Store(error) => error,
+        }
+    }
+}
+
+/// The writer's connection and what belongs to it.
+pub(super) struct WriterConnection {
+    file: WriterFile,
+    options: SqliteOptions,
+    looked_at: Option<Instant>,
+    notifier: Notifier,
+    /// Whether there is something to claim or to promote of which no hint was given yet.
+    hint_due: bool,
+}
+
+impl WriterConnection {
+    pub(super) fn new(file: WriterFile, options: SqliteOptions, notifier: Notifier) -> Self {
+        Self {
+            file,
+            options,
+            looked_at: None,
+            notifier: notifier,
+            hint_due: false,
+        }
+    }
+
+    /// Waits for a request, and meanwhile looks whether others wrote. `None` when no more can come.
+    pub(super) fn wait(
+        &mut self,
+        waiting: &Runtime,
+        requests: &mut mpsc::Receiver<WriterMessage>,
+    ) -> Option<WriterMessage> {
+        loop {
+            self.notice_other_writers();
+            if let Ok(request) = requests.try_recv() {
+                return Some(request);
+            }
+            let received =
+                waiting.block_on(async { tokio::time::timeout(LOOK_EVERY, requests.recv()).await });
+            if let Ok(received) = received {
+                return received;
+            }
+        }
+    }
+
+    fn notice_other_writers(&mut self) {
+        if self
+            .looked_at
+            .is_some_and(|looked_at| looked_at.elapsed() < LOOK_EVERY)
+        {
+            return;
+        }
+        self.looked_at = Some(Instant::now());
+        // Recovers the file, too, if that is due. A look that fails gives no hint: a store in
+        // trouble is not to be asked more often than the pollers do.
+        let Ok(open) = self.file.get("looking for changes") else {
+            return;
+        };
+        if open.others.have_written(&open.db).unwrap_or(false) {
+            self.notifier.notify();
+        }
+    }
+
+    /// Gives every request of the group its answer.
+    pub(super) fn run(&mut self, group: &mut [Box<dyn WriteRequest>]) {
+        match self.run_grouped(group) {
+            Ok(()) => {}
+            Err(GroupFailure::Request(_)) if group.len() > 1 => self.run_singly(group),
+            Err(GroupFailure::Request(error) | GroupFailure::Store(error)) => {
+                fail_all(group, &error)
+            }
+        }
+    }
+
+    /// Gives the hint that is due.
+    pub(super) fn notify_if_due(&mut self) {
+        if std::mem::take(&mut self.hint_due) {
+            self.notifier.notify();
+        }
+    }
+
+    /// Each in a transaction of its own, so that only the faulty one fails.
+    fn run_singly(&mut self, group: &mut [Box<dyn WriteRequest>]) {
+        for at in 0..group.len() {
+            match self.run_grouped(&mut group[at..=at]) {
+                Ok(()) => {}
+                Err(GroupFailure::Request(error)) => group[at].fail(error),
+                // Those behind would only wait for the same.
+                Err(GroupFailure::Store(error)) => return fail_all(&mut group[at..], &error),
+            }
+        }
+    }
+
+    /// All in one transaction. After a failed write or fsync the file is closed before anybody is
+    /// answered.
+    fn run_grouped(
+        &mut self,
+        group: &mut [Box<dyn WriteRequest>],
+    ) -> std::result::Result<(), GroupFailure> {
+        let committed = self.commit(group);
+        match committed {
+            Err(failure) if is_disk_failure(failure.error()) => {
+                self.file.fail(failure.error());
+                Err(GroupFailure::Store(failure.error().clone()))
+            }
+            committed => committed,
+        }
+    }
+
+    fn commit(
+        &mut self,
+        group: &mut [Box<dyn WriteRequest>],
+    ) -> std::result::Result<(), GroupFailure> {
+        let Some(doing) = group.first().map(|request| request.task().doing) else {
+            return Ok(());
+        };
+        let open = self.file.get(doing).map_err(GroupFailure::Store)?;
+        let failed = |error: &rusqlite::Error| GroupFailure::Store(store_error(doing, error));
+        set_sync(open, self.options.durability, group).map_err(|error| failed(&error))?;
+        execute(&open.db, "BEGIN IMMEDIATE").map_err(|error| failed(&error))?;
+        match fill(&open.db, group) {
+            Ok(hint_due) => {
+                if let Err(error) = execute(&open.db, "COMMIT") {
+                    roll_back(&open.db);
+                    return Err(GroupFailure::Store(not_committed(doing, &error)));
+                }
+                self.hint_due |= hint_due;
+                Ok(())
+            }
+            Err(failure) => {
+                roll_back(&open.db);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Gives a request the connection to itself.
+    pub(super) fn run_exclusive(&mut self, doing: &'static str, alone: ExclusiveRequest) {
+        let db = self.file.get(doing).map(|open| &mut open.db);
+        match catch_unwind(AssertUnwindSafe(|| alone(db))) {
+            Ok(None) => {}
+            Ok(Some(failure)) => self.file.fail(&failure),
+            Err(_) => {
+                tracing::error!("a write to the store panicked; this is a bug in backstop");
+                self.roll_back();
+            }
+        }
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        if let Some(open) = self.file.open() {
+            roll_back(&open.db);
+        }
+    }
+
+    /// Folds the log into the file when it is long enough. SQLite would do so by itself, but keep
+    /// it to itself if an fsync failed meanwhile.
+    pub(super) fn fold_log(&mut self) {
+        let Some(open) = self.file.open() else { return };
+        let Err(error) = fold_log(&open.db, self.options.log_pages) else {
+            return;
+        };
+        let error = store_error("folding the log into the file", &error);
+        if is_disk_failure(&error) {
+            self.file.fail(&error);
+        } else {
+            tracing::warn!(%error, "the log stays as it is");
+        }
+    }
+
+    /// Folds the log into the file for good.
+    pub(super) fn close(self) {
+        self.file.finish();
+    }
+}
+
+/// Runs the requests; tells whether there is something to claim or to promote.
+fn fill(
+    db: &Connection,
+    group: &mut [Box<dyn WriteRequest>],
+) -> std::result::Result<bool, GroupFailure> {
+    let mut tx = WriteTransaction::new(db);
+    let doing = group
+        .first()
+        .map_or("writing", |request| request.task().doing);
+    check_version(db, doing).map_err(GroupFailure::Store)?;
+    for request in group.iter_mut() {
+        let doing = request.task().doing;
+        request
+            .run(&mut tx)
+            .map_err(|error| GroupFailure::Request(store_error(doing, &error)))?;
+    }
+    tx.flush()
+        .map_err(|error| GroupFailure::Request(store_error(doing, &error)))?;
+    Ok(tx.has_new_work())
+}
+
+/// Only what must be on disk waits for it.
+fn set_sync(
+    open: &mut OpenFile,
+    durability: SqliteDurability,
+    group: &[Box<dyn WriteRequest>],
+) -> Result<()> {
+    let is_durable = group
+        .iter()
+        .any(|request| request.task().durability == WriteDurability::Durable);
+    let sync = if is_durable {
+        durability.sync()
+    } else {
+        SyncLevel::Normal
+    };
+    if open.sync != Some(sync) {
+        sync.set(&open.db)?;
+        open.sync = Some(sync);
+    }
+    Ok(())
+}
+
+fn execute(db: &Connection, sql: &str) -> Result<()> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+fn roll_back(db: &Connection) {
+    // SQLite rolls back by itself after some errors.
+    if !db.is_autocommit()
+        && let Err(error) = execute(db, "ROLLBACK")
+    {
+        tracing::error!(%error, "the store could not roll back");
+    }
+}
+
+/// Readers may stand in the way of the rest of it; then the next commit goes on.
+fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
+    let mut look = db.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
+    let (pages, folded): (i64, i64) = look.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?;
+    if pages < i64::from(pages_max) || folded == pages {
+        return Ok(());
+    }
+    db.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
+        .query_row([], |_| Ok(()))
+}
+
+/// What became of it is unknown, whatever SQLite says: nobody is told that it is done, and
+/// everybody may ask again.
+fn not_committed(doing: &'static str, error: &rusqlite::Error) -> StoreError {
+    match store_error(doing, error) {
+        StoreError::Unavailable { doing, cause } => StoreError::Unavailable { doing, cause },
+        _ => StoreError::unavailable(doing, format!("it could not be committed: {error}")),
+    }
+}
+
+fn fail_all(group: &mut [Box<dyn WriteRequest>], error: &StoreError) {
+    for request in group {
+        request.fail(error.clone());
+    }
+}

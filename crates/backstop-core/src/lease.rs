@@ -213,7 +213,7 @@ mod tests {
         let now = Time::from_millis(1_000_000);
         let ahead = |secs| now.after(Span::secs(secs));
         let check = |current, requested, expected| {
-            assert_eq!(extend_lease(current, requested, now), expected)
+            assert_eq!(extend_lease(current, requested, now), expected);
         };
         check(now.before(Span::hours(1)), ahead(30), ahead(30));
         check(ahead(10), ahead(30), ahead(30));

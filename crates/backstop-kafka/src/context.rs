@@ -55,7 +55,7 @@ impl ConsumerContext for RebalanceHandler {
         match rebalance {
             Rebalance::Assign(list) => self.on_assign(topic_partitions::from_list(list)),
             Rebalance::Revoke(list) => {
-                self.on_release(consumer, &topic_partitions::from_list(list))
+                self.on_release(consumer, &topic_partitions::from_list(list));
             }
             Rebalance::Error(error) => {
                 self.state.record_failure(

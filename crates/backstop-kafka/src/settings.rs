@@ -109,7 +109,7 @@ pub enum KafkaSettingsError {
 }
 
 impl KafkaSettings {
-    /// KafkaSettings for reading topics as a member of a group, with everything else at its default.
+    /// `KafkaSettings` for reading topics as a member of a group, with everything else at its default.
     pub fn new<T: Into<String>>(
         brokers: impl Into<String>,
         topics: impl IntoIterator<Item = T>,

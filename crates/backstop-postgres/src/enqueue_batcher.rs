@@ -66,8 +66,8 @@ impl EnqueueBatcher {
         tokio::spawn(per_queue::serve(sender.clone(), waiting, slots));
         Self {
             shared: SharedBatcher::start(sender),
-            per_queue: per_queue,
-            known_queues: known_queues,
+            per_queue,
+            known_queues,
         }
     }
 
@@ -147,7 +147,7 @@ impl BatchSender {
                 }
             }
             Err(CallFailure::InTheWay(error)) if kind == BatchKind::Shared => {
-                self.requeue_per_queue(calls, &error)
+                self.requeue_per_queue(calls, &error);
             }
             Err(CallFailure::InTheWay(error)) => self.send_alone(calls, &error).await,
             Err(CallFailure::Passing(error) | CallFailure::Lasting(error)) => {

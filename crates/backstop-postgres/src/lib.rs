@@ -104,7 +104,7 @@ impl PostgresStore {
         Ok(Self {
             link,
             notifier,
-            enqueue_batcher: enqueue_batcher,
+            enqueue_batcher,
             scan_hints,
             commit,
             max_queues: QUEUES_MAX,

@@ -121,7 +121,7 @@ async fn amend_anywhere(
                 spots.push(JobLocation { queue, id: *id });
             }
             LocateResult::Leaving(queue) => {
-                drop(finish(base, DOING, &queues[queue], &[*id]).await?)
+                drop(finish(base, DOING, &queues[queue], &[*id]).await?);
             }
             LocateResult::Nowhere | LocateResult::Several => {}
         }

@@ -37,7 +37,7 @@ impl Notifier {
         Self {
             hint_count: watch::Sender::new(0),
             publish_signal: Notify::new(),
-            own_id: own_id,
+            own_id,
         }
     }
 

@@ -127,7 +127,7 @@ impl RedisStore {
                 tokio::spawn(repair_loop::repair_when_replaced(base())).abort_handle(),
                 tokio::spawn(repair_loop::watch_servers(base())).abort_handle(),
                 tokio::spawn(async move {
-                    payer.registry.enter_pending(&payer.link, &payer.keys).await
+                    payer.registry.enter_pending(&payer.link, &payer.keys).await;
                 })
                 .abort_handle(),
                 tokio::spawn(async move { renewer.link.renew_when_failed().await }).abort_handle(),

@@ -193,7 +193,7 @@ impl<'c> WriteTransaction<'c> {
         queue.counts[state as usize] += by;
         match state {
             JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Retrying => {
-                queue.live += by
+                queue.live += by;
             }
             JobState::Dead => queue.dead += by,
             JobState::Done | JobState::Cancelled => {}

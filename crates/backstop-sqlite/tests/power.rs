@@ -91,9 +91,9 @@ async fn push_some(store: &SqliteStore, turn: &str, draws: &mut Draws) -> bool {
     let made = |name: &String| job("q", name).payload(payload.clone()).into();
     let pushed = store.enqueue(names.iter().map(made).collect(), START).await;
     if pushed.is_ok() {
-        names
-            .iter()
-            .for_each(|name| tell("pushed", &given::id(name).to_string()));
+        for name in &names {
+            tell("pushed", &given::id(name).to_string());
+        }
     }
     pushed.is_ok()
 }

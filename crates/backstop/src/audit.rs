@@ -312,7 +312,7 @@ impl AuditLog {
             Ok(()) => self.record_end(open_entry, count, None).await,
             Err(error) => {
                 self.record_end(open_entry, count, Some(error.to_string()))
-                    .await
+                    .await;
             }
         }
     }

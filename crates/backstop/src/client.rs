@@ -339,32 +339,31 @@ impl Backstop {
     }
 
     /// The time on the store's time line, compared with the store's clock within the last ten
-    /// seconds. A store that does not tell its time keeps nobody from a push that it takes: then it
-    /// is the time as this process knows it.
+    /// seconds. A store that does not tell its time within a second keeps nobody from a push that
+    /// it takes: then it is the time as this process knows it.
     pub async fn current_time(&self) -> Time {
         if self.comparison.is_due() {
             let _turn = self.comparison.turn.lock().await;
-            // Somebody else may have compared meanwhile.
-            if self.comparison.is_due()
-                && let Err(error) = self.follow_clock().await
-            {
-                tracing::warn!(%error, "the store's clock could not be read; its time is taken to be as it was");
-                // Not with every push: each of them would wait for it.
-                self.comparison.note();
+            // Another caller may have compared the clocks meanwhile.
+            if self.comparison.is_due() {
+                self.compare_clocks().await;
             }
         }
         self.now()
     }
 
-    /// The same for work that goes on without the store: where this one hangs, it is waited for no
-    /// longer than a comparison could still tell something.
-    pub(crate) async fn current_time_soon(&self) -> Time {
-        let compared = tokio::time::timeout(CLOCK_READ_MAX, self.current_time()).await;
-        compared.unwrap_or_else(|_| {
-            // As for a store that says it has no answer.
-            self.comparison.note();
-            self.now()
-        })
+    async fn compare_clocks(&self) {
+        let error = match tokio::time::timeout(CLOCK_READ_MAX, self.follow_clock()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {}s", CLOCK_READ_MAX.as_secs()),
+        };
+        tracing::warn!(
+            error,
+            "the store's clock could not be read; this process goes on by its own"
+        );
+        // Otherwise every push would wait for it.
+        self.comparison.note();
     }
 
     /// A new id.

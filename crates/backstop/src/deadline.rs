@@ -33,7 +33,7 @@ impl WithDeadline {
         Self {
             inner,
             deadline: deadline.into(),
-            runtime: runtime,
+            runtime,
         }
     }
 

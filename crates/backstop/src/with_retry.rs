@@ -253,7 +253,7 @@ struct RetriedOperation {
 impl RetriedOperation {
     /// Lets the rules decide, and remembers what a store would.
     async fn decide(&mut self, ending: RunEnding) -> RetryStep {
-        let now = self.backstop.current_time_soon().await;
+        let now = self.backstop.current_time().await;
         let roll = self.backstop.random().roll();
         let rules = QueueRules {
             retry: &self.policy,

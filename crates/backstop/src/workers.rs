@@ -163,8 +163,8 @@ impl WorkerInfo {
             about: heartbeat.about,
             kinds: known.into_queues(),
             state: heartbeat.duty,
-            active_command: active_command,
-            has_heartbeat: has_heartbeat,
+            active_command,
+            has_heartbeat,
             is_of_process,
             beats_every,
         }

@@ -172,9 +172,9 @@ pub(crate) async fn run(args: &WorkArgs, context: &CliContext) -> Result<ExitSta
 async fn refused_at_start(backstop: &Backstop) -> Option<StoreError> {
     let patience = Instant::now() + Duration::from(REFUSED_AT_START_FOR);
     loop {
-        let refused = match backstop.store().workers(LISTED, backstop.now()).await {
-            Err(error @ StoreError::Misuse { .. }) => error,
-            _ => return None,
+        let workers = backstop.store().workers(LISTED, backstop.now()).await;
+        let Err(refused @ StoreError::Misuse { .. }) = workers else {
+            return None;
         };
         if Instant::now() >= patience {
             return Some(refused);

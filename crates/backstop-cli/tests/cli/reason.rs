@@ -46,7 +46,7 @@ fn the_audit_tells_the_reason_of_each_change() {
         .unwrap()
         .execute_batch("CREATE TABLE t (id)")
         .unwrap();
-    let letters = ["b", "c", "d"].map(|id| {
+    let letters = ["b", "c", "d", "e"].map(|id| {
         format!(r#"{{"id":"{id}","queue":"q","error":"boom","original_job":{{"payload":1}}}}"#)
     });
     place.write("letters.ndjson", &letters.join("\n"));

@@ -206,7 +206,8 @@ fn a_halted_key_is_shown_and_set_going_again(place: &Place) {
         .succeeded()
         .stdout;
     assert!(
-        shown.contains("halted at 120000") && shown.contains("backstop stream resume uptime a"),
+        shown.contains("halted at 120000")
+            && shown.contains("backstop stream resume [--skip] uptime a"),
         "{shown}"
     );
     let letter = place.json(["dead", "list"])["dead"][0].take();

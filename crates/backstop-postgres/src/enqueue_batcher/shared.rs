@@ -88,7 +88,7 @@ async fn gather(
             // Before anybody is told: who comes back at once is one of those.
             sender
                 .send(batch.calls, BatchKind::Shared, || {
-                    traffic.record_answered(sent)
+                    traffic.record_answered(sent);
                 })
                 .await;
             drop(slot);

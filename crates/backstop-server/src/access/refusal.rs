@@ -190,7 +190,7 @@ impl RequestRefusal {
         }
         match self {
             Self::TooManyFailures(wait) => {
-                drop(headers.insert(RETRY_AFTER, whole_seconds(*wait).into()))
+                drop(headers.insert(RETRY_AFTER, whole_seconds(*wait).into()));
             }
             Self::TooManyReads => drop(headers.insert(RETRY_AFTER, 1.into())),
             _ => {}

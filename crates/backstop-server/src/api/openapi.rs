@@ -108,9 +108,9 @@ fn add_constraints(document: &mut Value) {
         if let Some(property) = document.pointer_mut(&format!("/components/schemas/{field}")) {
             let description = property.get("description").cloned();
             *property = schema;
-            description
-                .into_iter()
-                .for_each(|text| property["description"] = text);
+            if let Some(text) = description {
+                property["description"] = text;
+            }
         }
     }
     if let Some(selection) = document.pointer_mut("/components/schemas/DeadSelection") {

@@ -138,12 +138,17 @@ impl BulkRun {
             }
         };
         let end = self.run_steps().await;
-        let done = match &end {
-            BulkRunEnd::Failed(error) => Err(error),
-            BulkRunEnd::Done | BulkRunEnd::Stopped | BulkRunEnd::Lost | BulkRunEnd::Left => Ok(()),
-        };
         let count = self.report.count.saturating_sub(before);
-        audit.close_entry(noted, count, &done).await;
+        match &end {
+            BulkRunEnd::Failed(error) => {
+                audit
+                    .record_end(noted, count, Some(error.to_string()))
+                    .await;
+            }
+            // A server that went on with a run is in the audit, also where nothing was left to do.
+            _ if before > 0 => audit.record_end(noted, count, None).await,
+            _ => audit.close_entry::<StoreError>(noted, count, &Ok(())).await,
+        }
         self.record_end(end).await;
     }
 

@@ -498,7 +498,7 @@ fn death(view: &PageView, job: &Job) -> Option<JobDeathPanel> {
 fn context_facts(context: &DeathContext) -> Vec<(String, String)> {
     let mut around = Vec::new();
     let mut say = |what: &str, value: Option<String>| {
-        around.extend(value.map(|value| (what.to_owned(), value)))
+        around.extend(value.map(|value| (what.to_owned(), value)));
     };
     say("worker", context.worker.clone());
     say("host", context.host.clone());

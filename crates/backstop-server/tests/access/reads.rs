@@ -80,7 +80,9 @@ async fn one_caller_has_a_few_lists_under_way_and_nothing_else_waits_behind_them
         StatusCode::OK,
         "another caller of the same name has turns of its own"
     );
-    asking.into_iter().for_each(|asking| asking.abort());
+    for request in asking {
+        request.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]

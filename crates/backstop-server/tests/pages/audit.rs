@@ -203,7 +203,7 @@ impl Given {
         dead(backstop, "q", "dead", ErrorReport::message("boom")).await;
         halted(&site).await;
         let run = site
-            .post("/jobs/act", "action=cancel&queue=nowhere&all=matching")
+            .post("/jobs/act", "action=cancel&queue=late&all=matching")
             .await
             .location;
         let id = run.trim_start_matches("/jobs/runs/").to_owned();
@@ -219,6 +219,8 @@ impl Given {
         })
         .await;
         cut_off(&site, &run, |_| ()).await;
+        // Whoever goes on with the run finds something to do.
+        ready(backstop, "late", "late").await;
         let then_rate = "1/s".parse().unwrap();
         let plan = RedrivePlan {
             canary: 1,

@@ -91,7 +91,7 @@ fn short_candidates(
             let fingerprint = fingerprint.as_i64();
             match queue {
                 Some(queue) => {
-                    candidates.add(PICK_DEAD, params![queue, fingerprint, candidates.room()])?
+                    candidates.add(PICK_DEAD, params![queue, fingerprint, candidates.room()])?;
                 }
                 None => candidates.add(PICK_DEAD_ALL, params![fingerprint, candidates.room()])?,
             }

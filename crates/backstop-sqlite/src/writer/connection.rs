@@ -50,7 +50,7 @@ impl WriterConnection {
             file,
             options,
             looked_at: None,
-            notifier: notifier,
+            notifier,
             hint_due: false,
         }
     }
@@ -98,7 +98,7 @@ impl WriterConnection {
             Ok(()) => {}
             Err(GroupFailure::Request(_)) if group.len() > 1 => self.run_singly(group),
             Err(GroupFailure::Request(error) | GroupFailure::Store(error)) => {
-                fail_all(group, &error)
+                fail_all(group, &error);
             }
         }
     }

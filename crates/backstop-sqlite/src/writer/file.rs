@@ -58,7 +58,7 @@ impl WriterFile {
         let marker = FailureMarker::of(file_identity.path());
         Self {
             state: WriterFileState::Open(OpenFile::new(db)),
-            file_identity: file_identity,
+            file_identity,
             marker,
             readers,
         }

@@ -110,7 +110,8 @@ async fn a_flood_of_entries_by_one_caller_leaves_those_of_others() {
     let test = start();
     let now = test.backstop.now();
     let write = |who: &str, number: usize| {
-        let at = now.after(backstop_core::Span::micros(number as i64));
+        let micros = i64::try_from(number).expect("a test has few entries");
+        let at = now.after(backstop_core::Span::micros(micros));
         let entry =
             json!({ "at": at, "who": who, "what": "queue pause", "selection": null, "count": 1 });
         let name = format!("{PREFIX}-{:019}-{number:016x}", i64::MAX - at.as_micros());

@@ -72,7 +72,10 @@ mod tests {
 
     /// So many entries of a caller, one a second, the newest first; the newest is this old.
     fn entries(who: &str, count: usize, age: Span, now: Time) -> Vec<AuditEntryOwner> {
-        let at = |n: usize| now.before(age).before(Span::secs(n as i64));
+        let at = |n: usize| {
+            let secs = i64::try_from(n).expect("a test has few entries");
+            now.before(age).before(Span::secs(secs))
+        };
         (0..count)
             .map(|n| AuditEntryOwner {
                 who: who.to_owned(),

@@ -57,7 +57,7 @@ impl Dispatcher {
             .collect();
         Self {
             engine,
-            buffers: buffers,
+            buffers,
             ended,
             runs,
             freed: Arc::default(),

@@ -151,7 +151,7 @@ impl Engine {
             run,
             queues,
             managed_only: BTreeMap::new(),
-            retentions: retentions,
+            retentions,
             default_retention: None,
             handlers,
             schedules: Vec::new(),
@@ -171,7 +171,7 @@ impl Engine {
             rate_limits: LocalRateLimits::default(),
             suspects: LocalSuspectSlot::default(),
             worker_commands: LocalWorkerCommands::default(),
-            permission_errors: permission_errors,
+            permission_errors,
             unanswered: AtomicUsize::new(0),
         }
     }

@@ -124,7 +124,7 @@ impl PermissionErrors {
         let patience = REFUSED_FOR.max(longest_lease).into();
         let (records, has_jobs) = (Mutex::default(), AtomicBool::new(false));
         Self {
-            records: records,
+            records,
             is_final: CancellationToken::new(),
             patience,
             has_jobs,

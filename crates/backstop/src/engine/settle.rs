@@ -334,7 +334,7 @@ fn record_answers(
                 left.push(settlement);
             }
             Ok(SettleOutcome::Applied | SettleOutcome::Stale) | Err(_) => {
-                finish_settlement(engine, &settlement, answer)
+                finish_settlement(engine, &settlement, answer);
             }
         }
     }

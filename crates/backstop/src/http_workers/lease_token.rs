@@ -41,7 +41,7 @@ impl LeaseToken {
             number: run.lease.number,
             attempt: run.attempt(),
             term,
-            data: data,
+            data,
             queue: run.lease.queue.clone(),
         }
     }

@@ -285,7 +285,7 @@ impl Schedules<'_> {
         Ok(missing(
             schedule,
             ScheduleSnapshot {
-                state: state,
+                state,
                 from,
                 known: &known,
             },

@@ -361,7 +361,7 @@ async fn work_key(
     match (&ended, meanwhile) {
         (KeyWorkEnd::Offline(window, _), _) => shared.outage.put(window.as_ref().clone()).await,
         (KeyWorkEnd::Lost { has_written: false }, Some(meanwhile)) => {
-            shared.outage.put(meanwhile).await
+            shared.outage.put(meanwhile).await;
         }
         _ => {}
     }

@@ -77,7 +77,7 @@ impl<'a> KeyWorker<'a> {
             seen,
             turn: 0,
             has_written: false,
-            ownership: ownership,
+            ownership,
             outcomes: RecordOutcomes::new(),
         }
     }

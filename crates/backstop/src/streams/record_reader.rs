@@ -34,7 +34,7 @@ impl<'a> RecordReader<'a> {
     pub const fn new(config: &'a StreamConfig, step_override: Option<i64>) -> Self {
         Self {
             config,
-            step_override: step_override,
+            step_override,
         }
     }
 

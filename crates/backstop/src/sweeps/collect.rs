@@ -43,7 +43,7 @@ impl FindingCollector {
     /// For at most `max` rows.
     pub(super) fn new(template: FindingTemplate, wanted: FindScope, max: usize) -> Self {
         Self {
-            template: template,
+            template,
             wanted,
             max,
             rows: 0,

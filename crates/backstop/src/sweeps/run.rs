@@ -228,7 +228,7 @@ impl Sweeper {
             };
             match self.renewing_turn(turn, compared).await {
                 Ok(found) => {
-                    history::note_reconciled(&self.backstop, &self.sweep, &run, &found).await
+                    history::note_reconciled(&self.backstop, &self.sweep, &run, &found).await;
                 }
                 Err(error) => {
                     tracing::debug!(%error, sweep = self.sweep.name(), "rows and jobs were not compared");
@@ -481,7 +481,7 @@ impl Sweeper {
                 // Somebody gave it a job meanwhile.
                 EnqueueOutcome::Duplicate(_) => report.alive.push(finding.row.clone()),
                 EnqueueOutcome::Full | EnqueueOutcome::Conflict => {
-                    report.refused.push(finding.row.clone())
+                    report.refused.push(finding.row.clone());
                 }
             }
         }

@@ -433,7 +433,7 @@ impl PassWork<'_> {
             let is_cut = self.pass.is_cut;
             self.adopted
                 .change_state(|table_state| {
-                    (table_state.last_pass, table_state.is_cut) = (Some(at), is_cut)
+                    (table_state.last_pass, table_state.is_cut) = (Some(at), is_cut);
                 })
                 .await?;
             return Ok(());

@@ -117,10 +117,11 @@ impl StatusWords {
         } else {
             "rows have"
         };
-        let others: String = others
+        let others: Vec<String> = others
             .iter()
             .map(|other| format!(", {} {}", other.rows, word(other)))
             .collect();
+        let others = others.concat();
         let cut = if self.is_cut {
             ", and there are more words"
         } else {

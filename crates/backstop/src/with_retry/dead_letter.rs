@@ -47,7 +47,7 @@ async fn bury(
     let id = burial.job.id;
     let answers = backstop
         .store()
-        .bury(vec![burial.clone()], backstop.current_time_soon().await)
+        .bury(vec![burial.clone()], backstop.current_time().await)
         .await;
     match answers.map_err(|error| error.to_string())?.first() {
         Some(EnqueueOutcome::Inserted) => Ok(GivenUpData::Buried(id)),
@@ -108,7 +108,7 @@ async fn with_context(backstop: &Backstop, burial: NewDeadLetter) -> NewDeadLett
 
 /// The live jobs of the queue; nothing if the store does not say.
 async fn depth(backstop: &Backstop, queue: &QueueName) -> BTreeMap<String, u64> {
-    let now = backstop.current_time_soon().await;
+    let now = backstop.current_time().await;
     let queues = tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(now)).await;
     let found = queues
         .ok()

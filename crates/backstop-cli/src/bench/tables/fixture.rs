@@ -67,7 +67,7 @@ impl TableFixture {
     pub(super) async fn run(&mut self, sql: &str) -> Result<()> {
         match &mut self.link {
             FixtureConnection::Sqlite(connection) => {
-                block_in_place(|| connection.execute_batch(sql))?
+                block_in_place(|| connection.execute_batch(sql))?;
             }
             FixtureConnection::Postgres(client) => client.batch_execute(sql).await?,
             #[cfg(feature = "mysql")]

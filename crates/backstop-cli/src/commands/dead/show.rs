@@ -15,7 +15,7 @@ pub(super) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitSt
     let job = args.job(&backstop).await?;
     match letters(&backstop, context).look_up(job.as_ref()) {
         DeadLetterLookup::Letter(letter) if context.output.is_json() => {
-            context.output.json(&letter)?
+            context.output.json(&letter)?;
         }
         DeadLetterLookup::Letter(letter) => print_letter(&letter, backstop.now(), context)?,
         DeadLetterLookup::OtherState(state) => {

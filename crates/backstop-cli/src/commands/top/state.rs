@@ -233,7 +233,7 @@ impl TopState {
             KeyCode::Right | KeyCode::Tab => self.show(self.view.rotate(1)),
             KeyCode::Left | KeyCode::BackTab => self.show(self.view.rotate(TopView::ALL.len() - 1)),
             KeyCode::Char(digit @ '1'..='6') => {
-                self.show(TopView::ALL[digit as usize - '1' as usize])
+                self.show(TopView::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Char('j') | KeyCode::Down => self.go(self.at.saturating_add(1)),
             KeyCode::Char('k') | KeyCode::Up => self.go(self.at.saturating_sub(1)),

@@ -174,7 +174,7 @@ impl KeyWindow {
         let former = self.watermark;
         match call {
             HandlerCall::Handle { position } if self.is_unexamined(position) => {
-                self.pass_separately(position)
+                self.pass_separately(position);
             }
             HandlerCall::Handle { position } => return self.pass_record(position),
             HandlerCall::Amend { position } => {

@@ -152,8 +152,8 @@ impl DeadLetters {
         };
         let requeued = run.record.report.requeued.saturating_sub(before);
         match &ended {
-            // Whoever goes on with it adds to what was done.
-            Ok(report) if !report.phase.is_ended() => {
+            // A process that went on with a redrive is in the audit, also where nothing was left.
+            Ok(report) if report.requeued > 0 || !report.phase.is_ended() => {
                 self.log.record_end(audit_entry, requeued, None).await;
             }
             ended => {

@@ -202,7 +202,6 @@ in schemas, or under keys, of its own, which are removed at the end.")]
 /// What a command needs of the configuration file: whether it goes on where that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConfigFileNeed {
-    /// All of it.
     Whole,
     /// The store's address, which may be named elsewhere.
     Address,

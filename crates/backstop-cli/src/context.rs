@@ -13,7 +13,6 @@ use std::sync::OnceLock;
 
 /// What a command starts from.
 pub(crate) struct CliContext {
-    /// The configuration in force.
     pub(crate) config: Config,
     /// The store, if a flag names one: what writes for show must not write where the environment
     /// happens to point.
@@ -25,7 +24,6 @@ pub(crate) struct CliContext {
     /// The configuration file that was read. One that is gone when it is read again is an error,
     /// and not a configuration without anything.
     found_file: OnceLock<PathBuf>,
-    /// What the flags say.
     flags: ConfigOverrides,
 }
 

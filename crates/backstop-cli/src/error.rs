@@ -16,7 +16,6 @@ use std::process::ExitCode;
 /// How a command that did its work ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExitStatus {
-    /// Everything was done.
     Success,
     /// Something falls short, and the result says what.
     Failure,
@@ -27,9 +26,7 @@ pub(crate) enum ExitStatus {
 pub(crate) enum CliError {
     /// Something is to be told.
     Message {
-        /// What happened.
         cause: String,
-        /// The next step.
         advice: Option<String>,
         /// Whether the command was wrong, and not the world.
         kind: CliErrorKind,
@@ -41,16 +38,13 @@ pub(crate) enum CliError {
 /// Whose fault it is: decides the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CliErrorKind {
-    /// 1.
     Failure,
-    /// 2.
     Usage,
     /// An entry of the configuration: 2 of whatever needs it, 1 of the check that was asked for it.
     Config,
 }
 
 impl CliError {
-    /// Something failed.
     pub(crate) fn new(cause: impl Display) -> Self {
         Self::Message {
             cause: cause.to_string(),
@@ -80,7 +74,6 @@ impl CliError {
         self
     }
 
-    /// With the next step.
     pub(crate) fn advise(mut self, next: impl Display) -> Self {
         if let Self::Message { advice, .. } = &mut self {
             *advice = Some(next.to_string());

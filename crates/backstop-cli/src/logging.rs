@@ -97,7 +97,6 @@ fn filter(globals: &GlobalArgs, tells_failed_runs: bool) -> EnvFilter {
         .unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}{runs}")))
 }
 
-/// Lines for people.
 fn text(redaction: Redaction) -> AnyLayer {
     tracing_subscriber::fmt::layer()
         .with_ansi(crate::output::stderr_has_colour())

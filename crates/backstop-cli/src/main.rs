@@ -68,7 +68,6 @@ fn run(cli: &Cli) -> Result<ExitStatus, CliError> {
 }
 
 impl GlobalArgs {
-    /// How results are written.
     fn format(&self) -> output::OutputFormat {
         if self.json {
             output::OutputFormat::Json

@@ -19,7 +19,6 @@ use backstop::{
 use backstop_core::port::{Retention, StoreError};
 use tokio_util::sync::CancellationToken;
 
-/// One queue to serve.
 pub(crate) struct HandledQueue {
     pub(crate) queue: QueueName,
     pub(crate) handler: HandlerConfig,

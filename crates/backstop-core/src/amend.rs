@@ -34,12 +34,9 @@ use crate::job::{JobId, JobState};
 use crate::name::{Kind, QueueName};
 use std::fmt;
 
-/// What to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AmendAction {
-    /// Run it now.
     Retry,
-    /// Call it off.
     Cancel,
     /// Remove it with its history.
     Delete,
@@ -56,9 +53,7 @@ pub enum AmendRefusal {
     Running,
     /// It succeeded; push a new job to do the work again.
     Done,
-    /// It is ready already.
     Ready,
-    /// It has ended already.
     Ended,
     /// Another live job holds its unique key.
     UniqueKeyHeld(JobId),
@@ -127,31 +122,24 @@ pub const fn check_permitted(action: &AmendAction, state: JobState) -> Result<()
 /// Which jobs. All of them must be said in so many words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selection {
-    /// These.
     Ids(Vec<JobId>),
     /// These, as far as they are in this queue.
     Within(QueueName, Vec<JobId>),
-    /// Those that fit.
     Matching(Filter),
-    /// Every job there is.
     All,
 }
 
 /// What jobs to look at; what is `None` does not matter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// Of this queue.
     pub queue: Option<QueueName>,
-    /// Of this kind.
     pub kind: Option<Kind>,
-    /// In this state.
     pub state: Option<JobState>,
     /// Dead of this; no other job has a fingerprint.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Filter {
-    /// Whether a job fits.
     pub fn fits(
         &self,
         queue: &QueueName,

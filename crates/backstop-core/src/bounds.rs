@@ -32,7 +32,6 @@ pub struct QueueBounds {
     pub max_size: Option<u64>,
     /// What gives way when it is full.
     pub overflow: Overflow,
-    /// Dead letters.
     pub dead_max: u64,
 }
 
@@ -61,7 +60,6 @@ impl QueueBounds {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
-    /// The new job.
     #[default]
     Reject,
     /// The oldest ready job: it becomes a dead letter.
@@ -71,10 +69,8 @@ pub enum Overflow {
 }
 
 impl Overflow {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Reject, Self::DeadLetterOldest, Self::DropOldest];
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reject => "reject",

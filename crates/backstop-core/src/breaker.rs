@@ -27,16 +27,12 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerPhase {
-    /// Everything.
     Closed,
-    /// Nothing.
     Open,
-    /// A few probes.
     HalfOpen,
 }
 
 impl BreakerPhase {
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -55,20 +51,16 @@ impl fmt::Display for BreakerPhase {
 /// What a call said about the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
-    /// It is well.
     Success,
-    /// It is not.
     Failure,
     /// Nothing: the call ended for a reason of its own. A probe's slot is given back.
     Neutral,
 }
 
-/// How one call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallReport {
     /// The epoch under which the call was admitted.
     pub epoch: u64,
-    /// What it said.
     pub sign: CallOutcome,
 }
 
@@ -84,10 +76,8 @@ pub enum BreakerAdmission {
     Probes {
         /// The epoch an admission would give now.
         epoch: u64,
-        /// How many.
         left: u32,
     },
-    /// None.
     Blocked {
         /// When to ask again; `None`: not before somebody resets it.
         until: Option<Time>,
@@ -99,20 +89,14 @@ pub enum BreakerAdmission {
 pub struct AdmittedCalls {
     /// The epoch of these calls: their signals carry it, and so does giving back.
     pub epoch: u64,
-    /// How many.
     pub calls: u32,
 }
 
-/// A change of phase.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PhaseChange {
-    /// When.
     pub at: Time,
-    /// Out of which phase.
     pub from: BreakerPhase,
-    /// Into which.
     pub to: BreakerPhase,
-    /// Why, in words.
     pub why: String,
 }
 
@@ -173,9 +157,7 @@ impl BreakerState {
 /// A breaker as people see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BreakerStatus {
-    /// Its phase.
     pub state: BreakerPhase,
-    /// Failures in a row.
     pub failure_count: u32,
     /// Probes that succeeded, while it is half-open.
     pub success_count: u32,
@@ -391,7 +373,6 @@ impl Breaker {
         self.change_phase(BreakerState::Open { since: now }, why, now);
     }
 
-    /// Closes it.
     pub(crate) fn close(&mut self, why: String, now: Time) {
         self.failures = 0;
         self.change_phase(BreakerState::Closed, why, now);

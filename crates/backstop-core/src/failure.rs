@@ -14,13 +14,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
-    /// The handler said so.
     Failed,
     /// It ran past its time.
     TimedOut,
-    /// It panicked.
     Panicked,
-    /// Its worker vanished.
     Lost,
 }
 
@@ -28,12 +25,10 @@ pub enum FailureCause {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorReport {
-    /// What happened, in words.
     pub message: String,
     /// The class of the error.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
-    /// Where it happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack_trace: Option<String>,
     /// The status of the HTTP answer behind it.
@@ -91,15 +86,11 @@ pub fn truncate_text(text: String, chars_max: usize) -> String {
 /// One failure of one job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailureRecord {
-    /// When it was recorded.
     pub at: Time,
     /// The run it ended: 1 for the first.
     pub attempt: u32,
-    /// Why.
     pub cause: FailureCause,
-    /// Who ran it.
     pub worker: String,
-    /// What the handler told.
     #[serde(flatten)]
     pub error: ErrorReport,
     /// How long the job then waited, if it was tried again.
@@ -120,13 +111,11 @@ pub struct DeathContext {
     /// States of the breakers and gates it heeds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub breakers: BTreeMap<String, String>,
-    /// The worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// The machine it ran on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The version of backstop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The workers that vanished while they ran it, if it died of that; the latest last.
@@ -189,7 +178,6 @@ fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
 pub struct FailureHistory(Option<Bytes>);
 
 impl FailureHistory {
-    /// What a store kept.
     pub fn from_stored(bytes: Option<Vec<u8>>) -> Self {
         Self(bytes.map(Bytes::from))
     }

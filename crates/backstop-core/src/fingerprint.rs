@@ -53,12 +53,10 @@ impl Fingerprint {
         Self::of(&ErrorReport::message(word))
     }
 
-    /// From a store.
     pub const fn from_i64(bits: i64) -> Self {
         Self(bits.cast_unsigned())
     }
 
-    /// For a store.
     pub const fn as_i64(self) -> i64 {
         self.0.cast_signed()
     }

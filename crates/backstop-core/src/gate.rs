@@ -28,16 +28,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutReason {
-    /// Too many jobs died.
     Deaths,
     /// The dead-letter store is full.
     Full,
-    /// Somebody shut it.
     Forced,
 }
 
 impl ShutReason {
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deaths => "deaths",
@@ -56,7 +53,6 @@ impl fmt::Display for ShutReason {
 /// What workers tell a gate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GateUpdate {
-    /// Deaths that found room.
     pub deaths: u32,
     /// Whether a death found none.
     pub is_refused: bool,
@@ -67,9 +63,7 @@ pub struct GateUpdate {
 /// How a run ended that was a probe of a shut gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeResult {
-    /// It did not die.
     Lived(CallReport),
-    /// It died.
     Died {
         /// The epoch it was admitted under.
         epoch: u64,

@@ -70,7 +70,6 @@ impl Histogram {
         }
     }
 
-    /// How many there are.
     pub fn count(&self) -> u64 {
         self.0
             .iter()
@@ -126,7 +125,6 @@ pub struct RunHistograms {
 }
 
 impl RunHistograms {
-    /// Counts a run.
     pub fn note(&mut self, wait: Option<Span>, took: Span, failed: bool) {
         self.failed = self.failed.saturating_add(u64::from(failed));
         self.run.note(took);
@@ -142,7 +140,6 @@ impl RunHistograms {
         self.wait.merge(&more.wait);
     }
 
-    /// Runs that ended.
     pub fn runs(&self) -> u64 {
         self.run.count()
     }

@@ -52,7 +52,6 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Its sixteen bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -90,19 +89,16 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// Where a job stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
     /// Waits for its time, and has not failed to get here.
     Scheduled,
-    /// Waits for a worker.
     Ready,
     /// Belongs to a worker, under a lease.
     Running,
     /// Waits for its time after a failure.
     Retrying,
-    /// Succeeded. Final.
     Done,
     /// Gave up. Final, until an operator requeues it.
     Dead,
@@ -127,7 +123,6 @@ impl JobState {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
@@ -170,12 +165,9 @@ impl FromStr for JobState {
 pub enum Priority {
     /// Before everything else in the queue.
     Critical,
-    /// Before ordinary work.
     High,
-    /// Ordinary work.
     #[default]
     Normal,
-    /// When nothing else waits.
     Low,
 }
 
@@ -193,7 +185,6 @@ impl Priority {
         Self::ALL.get(usize::from(level)).copied()
     }
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -270,13 +261,10 @@ pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), RunAtTooFar> 
 /// A job as its producer hands it in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewJob {
-    /// Its name for ever.
     pub id: JobId,
-    /// Where it waits.
     pub queue: QueueName,
     /// Which handler it is for.
     pub kind: Kind,
-    /// What the handler gets.
     pub payload: Payload,
     /// Its level in the queue.
     pub priority: Priority,
@@ -324,27 +312,21 @@ impl NewJob {
 /// A job as an operator sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// Its name for ever.
     pub id: JobId,
     /// Where it waits, ran or died.
     pub queue: QueueName,
     /// Which handler it is for.
     pub kind: Kind,
-    /// Where it stands.
     pub state: JobState,
-    /// What the handler gets.
     pub payload: Payload,
     /// Its level in the queue.
     pub priority: Priority,
     /// Runs that ended by themselves, and the one that is under way.
     pub attempt: u32,
-    /// Runs whose worker vanished.
     pub lost_leases: u32,
     /// How often an operator requeued it.
     pub requeues: u32,
-    /// Not before this.
     pub run_at: Time,
-    /// When it came in.
     pub inserted_at: Time,
     /// When it ended, if it has.
     pub finished_at: Option<Time>,
@@ -385,7 +367,6 @@ impl Job {
 /// Who has a running job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claimant {
-    /// The worker.
     pub worker: WorkerName,
     /// The `now` of its claim, or of the seizure that gave it the job. A heartbeat leaves it as it
     /// is.

@@ -45,12 +45,10 @@ impl JobOptions {
         Self(Some(bytes.into()))
     }
 
-    /// What a store kept.
     pub fn from_stored(bytes: Option<Vec<u8>>) -> Self {
         Self(bytes.map(Bytes::from))
     }
 
-    /// The bytes to keep.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         self.0.as_deref()
     }

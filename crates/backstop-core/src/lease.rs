@@ -54,7 +54,6 @@ impl fmt::Debug for LeaseNumber {
 pub struct Lease {
     /// The job's queue: a store spread over machines finds the job by it.
     pub queue: QueueName,
-    /// The job.
     pub job: JobId,
     /// The claim that gave it out.
     pub number: LeaseNumber,
@@ -141,21 +140,17 @@ pub struct LeasedRun {
     pub lease: Lease,
     /// Which handler it is for.
     pub kind: Kind,
-    /// What the handler gets.
     pub payload: Payload,
     /// Its level in the queue.
     pub priority: Priority,
     /// Runs that ended by themselves before this one.
     pub attempts_before: u32,
-    /// Runs whose worker vanished.
     pub lost_leases: u32,
-    /// When it came in.
     pub inserted_at: Time,
     /// When it was to run.
     pub run_at: Time,
     /// What it carries beside its payload: its own retry policy, where it was pushed from.
     pub options: JobOptions,
-    /// What went wrong before.
     pub history: FailureHistory,
 }
 

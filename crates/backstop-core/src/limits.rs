@@ -7,7 +7,6 @@ use crate::time::Span;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Bytes of all payloads of one enqueue.
 pub const ENQUEUE_BYTES_MAX: usize = 8 << 20;
-/// Jobs of one enqueue.
 pub const ENQUEUE_JOBS_MAX: usize = 5_000;
 /// Nesting of a JSON payload.
 pub const PAYLOAD_DEPTH_MAX: usize = 128;
@@ -35,15 +34,12 @@ pub const REFUSED_FOR: Span = Span::secs(30);
 /// The same for a kind of call that this worker has never had an answer to: nothing says that it
 /// ever had the right to it.
 pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
-/// Queues one call declares.
 pub const DECLARE_MAX: usize = 1_000;
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
-/// Settlements of one call.
 pub const SETTLE_MAX: usize = 5_000;
 /// Leases one beat may name.
 pub const BEAT_LEASES_MAX: usize = 50_000;
-/// Jobs one promotion moves.
 pub const PROMOTE_MAX: usize = 1_000;
 /// Expired leases taken over in one call: recovery is paced so that producers keep their place.
 pub const SEIZE_MAX: usize = 500;
@@ -111,7 +107,6 @@ pub const CLOCK_COMPARED_EVERY: Span = Span::secs(10);
 
 /// How long a file whose disk failed stays closed before it is recovered once more, at first …
 pub const FILE_RECOVERY_WAIT_MIN: Span = Span::millis(50);
-/// … and at most.
 pub const FILE_RECOVERY_WAIT_MAX: Span = Span::secs(5);
 
 /// How long an attempt to recover a file waits for the reads of it that run.
@@ -119,7 +114,6 @@ pub const READS_ENDED_WITHIN: Span = Span::millis(100);
 
 /// Characters of a queue name.
 pub const QUEUE_NAME_MAX: usize = 128;
-/// Bytes of a kind.
 pub const KIND_BYTES_MAX: usize = 256;
 /// Bytes of a unique key.
 pub const UNIQUE_KEY_BYTES_MAX: usize = 512;
@@ -168,7 +162,6 @@ pub const LEASE_REQUEST_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 pub const SET_BACK_MIN: Span = Span::minutes(1);
 /// Lost leases within [`LOST_WITHIN`] after which a job is held to kill its workers.
 pub const LOST_LEASES_MAX: usize = 3;
-/// The window of [`LOST_LEASES_MAX`].
 pub const LOST_WITHIN: Span = Span::hours(72);
 
 /// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 /// Who has a lock, and until when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LockLease {
-    /// Grows with every holder.
     pub term: u64,
     /// From then on it is free, unless it was extended.
     pub until: Time,

@@ -31,21 +31,16 @@ pub struct ScheduleName(Arc<str>);
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// Not a queue name.
     #[error("`{0}` is not a queue name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Queue(String),
-    /// Not a kind.
     #[error("a kind has 1 to {KIND_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
     Kind(usize),
-    /// Not a stream's name.
     #[error("`{0}` is not a stream's name; use 1 to {STREAM_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Stream(String),
-    /// Not a key.
     #[error(
         "a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}"
     )]
     Key(usize),
-    /// Not a schedule's name.
     #[error("`{0}` is not a schedule's name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Schedule(String),
 }

@@ -16,10 +16,8 @@ pub enum InvalidPayload {
     /// Not JSON, or not UTF-8.
     #[error("the payload is not JSON: {0}")]
     NotJson(String),
-    /// Nested too deeply.
     #[error("the payload is nested {0} deep; {PAYLOAD_DEPTH_MAX} is the most")]
     TooDeep(usize),
-    /// Too large.
     #[error(
         "the payload has {0} bytes; {PAYLOAD_BYTES_MAX} is the most. Store large data elsewhere and push its address"
     )]
@@ -63,7 +61,6 @@ impl Payload {
         Self(bytes.into())
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -78,7 +75,6 @@ impl Payload {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

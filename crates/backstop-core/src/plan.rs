@@ -11,22 +11,18 @@ const CLAIM_JOBS_WORTHWHILE: usize = 250;
 /// One queue of a worker, as it stands now.
 #[derive(Clone, Debug)]
 pub struct QueueLoad {
-    /// The queue.
     pub queue: QueueName,
     /// How many of its jobs may run here at once.
     pub concurrency: usize,
     /// How many more may wait here for their turn.
     pub prefetch: usize,
-    /// How many run.
     pub running: usize,
-    /// How many wait here.
     pub buffered: usize,
 }
 
 /// So many jobs of one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueQuota {
-    /// The queue.
     pub queue: QueueName,
     /// At most this many; never zero.
     pub max: usize,

@@ -26,9 +26,7 @@ const CLOCK_SKEW_MAX: Span = Span::minutes(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
-    /// So many …
     pub count: u32,
-    /// … in this time.
     pub per: Span,
     /// How long a job that is over the limit goes back for; `None` for until there is room again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +93,6 @@ impl RateLimit {
         }
     }
 
-    /// Whether it can work.
     pub fn check(&self) -> Result<(), InvalidRateLimit> {
         let burst = self.burst.unwrap_or(self.count);
         if !(1..=RATE_COUNT_MAX).contains(&self.count) {
@@ -111,12 +108,10 @@ impl RateLimit {
         }
     }
 
-    /// What one run weighs.
     fn weight(&self) -> i128 {
         i128::from(self.per.as_micros().max(1))
     }
 
-    /// What the bucket holds.
     fn room(&self) -> i128 {
         i128::from(self.burst.unwrap_or(self.count).max(1)) * self.weight()
     }
@@ -127,7 +122,6 @@ impl RateLimit {
 pub struct RateBucket {
     /// What the bucket held then, in weights of runs.
     level: i64,
-    /// When that was.
     at: Time,
 }
 

@@ -23,7 +23,6 @@ pub const SECRET_NAMES: [&str; 5] = ["password", "token", "authorization", "secr
 /// Which fields are secret, and which values are wherever they stand.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redaction {
-    /// As [`plain`] makes them.
     names: Vec<String>,
     /// The longest first: one that is part of another must not leave the rest of it.
     values: Vec<String>,

@@ -24,12 +24,10 @@ pub struct RetryPolicy {
     max_age: Option<Span>,
 }
 
-/// How the wait grows.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RetryCurve {
     /// `base · factor^(failures − 1)`, at most `cap`.
     Exponential {
-        /// The first wait.
         base: Span,
         /// What each further failure multiplies it by.
         factor: f64,
@@ -40,14 +38,12 @@ pub enum RetryCurve {
     Fibonacci {
         /// What one step of the sequence is worth.
         unit: Span,
-        /// The longest wait.
         cap: Span,
     },
     /// One delay after another; past the list the last repeats.
     Steps(Vec<Span>),
     /// By the age of the job: the period of the youngest band it still fits in.
     Progressive(Vec<RetryBand>),
-    /// Always the same.
     Constant(Span),
     /// `n⁴ + 15 + rand(30) · (n + 1)` seconds with n = failures − 1.
     Polynomial,
@@ -86,7 +82,6 @@ pub struct RetryBand {
 /// How a wait is spread, so that what failed together does not come back together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Jitter {
-    /// Not at all.
     None,
     /// Up to this share of the wait on top of it, the cap included.
     Add(f64),
@@ -103,9 +98,7 @@ pub enum Jitter {
 pub struct RandomDraw(f64);
 
 impl RandomDraw {
-    /// The lowest draw.
     pub const LOWEST: Self = Self(0.0);
-    /// The highest draw.
     pub const HIGHEST: Self = Self(1.0 - f64::EPSILON / 2.0);
 
     /// The draw that sixty-four random bits make.
@@ -114,7 +107,6 @@ impl RandomDraw {
         Self((bits >> 11) as f64 / (1_u64 << 53) as f64)
     }
 
-    /// The number itself.
     pub const fn value(self) -> f64 {
         self.0
     }
@@ -125,7 +117,6 @@ impl RandomDraw {
 pub enum RetryDecision {
     /// Try again after this long.
     RetryAfter(Span),
-    /// All attempts are used.
     AttemptsExhausted,
     /// The job is too old.
     TooOld,
@@ -226,12 +217,10 @@ impl RetryPolicy {
         self
     }
 
-    /// The curve.
     pub const fn curve(&self) -> &RetryCurve {
         &self.curve
     }
 
-    /// The jitter.
     pub const fn jitter(&self) -> Jitter {
         self.jitter
     }

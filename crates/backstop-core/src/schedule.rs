@@ -46,15 +46,11 @@ use serde_json::{Map, Value};
 /// Work that is due at instants.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Schedule {
-    /// Its name.
     pub name: ScheduleName,
-    /// When it is due.
     pub cron: Cron,
-    /// On whose clocks.
     pub timezone: Zone,
     /// Nothing was due before this; `None` for when it was first registered.
     pub since: Option<Time>,
-    /// Where its jobs wait.
     pub queue: QueueName,
     /// Which handler they are for.
     pub kind: Kind,
@@ -82,7 +78,6 @@ pub struct MissedSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MissedPolicy {
-    /// Never.
     Skip,
     /// One run, the newest, for all of them.
     #[default]

@@ -27,7 +27,6 @@ pub struct Scenario {
     pub outage: (Span, Span),
     /// How long a call takes, whether it fails or not.
     pub service_time: Span,
-    /// Calls at a time.
     pub concurrency: u32,
     /// When failed jobs are tried again.
     pub policy: RetryPolicy,
@@ -35,7 +34,6 @@ pub struct Scenario {
     pub breaker: Option<BreakerSettings>,
     /// What the random draws come from.
     pub seed: u64,
-    /// How finely to report.
     pub bucket: Span,
 }
 
@@ -44,15 +42,11 @@ pub struct Scenario {
 pub struct SimulationResult {
     /// One after the other, from the beginning to the end.
     pub buckets: Vec<SimulationBucket>,
-    /// Jobs that arrived.
     pub jobs: u64,
-    /// Jobs that succeeded.
     pub done: u64,
     /// Jobs that ran out of attempts, or grew too old.
     pub dead: u64,
-    /// Calls of the service.
     pub calls: u64,
-    /// Those that failed.
     pub failed_calls: u64,
     /// Those that began while the service was out.
     pub calls_during_outage: u64,
@@ -71,7 +65,6 @@ pub struct SimulationResult {
 /// A short part of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SimulationBucket {
-    /// Where it begins.
     pub at: Span,
     /// Calls that began in it.
     pub calls: u64,
@@ -83,7 +76,6 @@ pub struct SimulationBucket {
     pub dead: u64,
 }
 
-/// Plays a scenario through.
 pub fn simulate(scenario: &Scenario) -> Result<SimulationResult, InvalidScenario> {
     scenario.check()?;
     run::run(scenario)

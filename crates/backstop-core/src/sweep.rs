@@ -59,7 +59,6 @@ pub struct Finding {
 /// What the store knows of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FindingFacts {
-    /// Who holds its key.
     pub holder: Option<UniqueKeyHolder>,
     /// Whether a dead letter of its queue has its key.
     pub is_dead: bool,
@@ -76,7 +75,6 @@ pub enum FindingDecision {
     Dead,
     /// Its job ended and keeps its key, so that it is not done twice.
     Spent,
-    /// It gets a job.
     Recover,
     /// It was recovered often enough, and becomes a dead letter.
     GiveUp,

@@ -75,7 +75,6 @@ pub enum InvalidTableRules {
     /// No age would end a row, or none would be young enough.
     #[error("`max_age` must be longer than nothing and at most {DELAY_MAX}")]
     MaxAge,
-    /// Too many bands.
     #[error("a table's strategy has at most {TABLE_BANDS_MAX} bands")]
     Bands,
 }
@@ -83,9 +82,7 @@ pub enum InvalidTableRules {
 /// What the rules look at in an open row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenRow {
-    /// When it came in.
     pub inserted: Time,
-    /// How often it failed.
     pub failures: u32,
     /// When it failed last, if anybody knows.
     pub last_failure: Option<Time>,

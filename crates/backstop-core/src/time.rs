@@ -24,7 +24,6 @@ impl Time {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// Microseconds since 1970.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
@@ -104,7 +103,6 @@ impl<'de> Deserialize<'de> for Time {
 pub struct Span(i64);
 
 impl Span {
-    /// No time at all.
     pub const ZERO: Self = Self(0);
 
     /// So many microseconds; none if the number is negative.
@@ -112,22 +110,18 @@ impl Span {
         Self(if micros < 0 { 0 } else { micros })
     }
 
-    /// So many milliseconds.
     pub const fn millis(millis: i64) -> Self {
         Self::micros(millis.saturating_mul(1_000))
     }
 
-    /// So many seconds.
     pub const fn secs(secs: i64) -> Self {
         Self::micros(secs.saturating_mul(1_000_000))
     }
 
-    /// So many minutes.
     pub const fn minutes(minutes: i64) -> Self {
         Self::secs(minutes.saturating_mul(60))
     }
 
-    /// So many hours.
     pub const fn hours(hours: i64) -> Self {
         Self::minutes(hours.saturating_mul(60))
     }
@@ -137,17 +131,14 @@ impl Span {
         Self::hours(days.saturating_mul(24))
     }
 
-    /// Whole microseconds.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// Whole milliseconds, rounded down.
     pub const fn as_millis(self) -> i64 {
         self.0 / 1_000
     }
 
-    /// Seconds with their fraction.
     #[expect(
         clippy::cast_precision_loss,
         reason = "exact up to 285 years, and for display beyond"

@@ -117,7 +117,6 @@ impl fmt::Display for HexBytes<'_> {
 }
 
 impl fmt::Display for TraceContext {
-    /// As a `traceparent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

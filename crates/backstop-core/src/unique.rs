@@ -57,7 +57,6 @@ impl fmt::Debug for UniqueKey {
     }
 }
 
-/// A set of states.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StateSet(u8);
 
@@ -70,7 +69,6 @@ impl StateSet {
         JobState::Retrying,
     ]);
 
-    /// These states.
     pub const fn of(states: &[JobState]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < states.len() {
@@ -85,7 +83,6 @@ impl StateSet {
         self.0 & (1 << state as u8) != 0
     }
 
-    /// Whether there are none.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -95,7 +92,6 @@ impl StateSet {
         self.0
     }
 
-    /// From a store's number.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
@@ -134,7 +130,6 @@ impl UniqueConstraint {
 /// How long the holder of a key keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UniqueHold {
-    /// In these states.
     pub states: StateSet,
     /// And no longer than this.
     pub until: Option<Time>,

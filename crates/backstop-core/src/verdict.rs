@@ -30,11 +30,9 @@ use std::str::FromStr;
 /// How a run ended, as the handler or the engine around it saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunEnding {
-    /// The work is done.
     Done,
     /// It is not, because of an error.
     Failed {
-        /// What kind of failure.
         cause: FailureCause,
         /// What is known about it.
         error: ErrorReport,
@@ -72,7 +70,6 @@ impl RunEnding {
         }
     }
 
-    /// An ordinary failure.
     pub fn failed(error: ErrorReport) -> Self {
         Self::Failed {
             cause: FailureCause::Failed,
@@ -92,7 +89,6 @@ pub enum FailureAdvice {
     RetryAfter(Span),
     /// No other try can help.
     Dead,
-    /// Not worth keeping.
     Discard,
 }
 
@@ -101,11 +97,9 @@ pub enum FailureAdvice {
 pub enum EndReason {
     /// Its attempts are used up.
     AttemptsExhausted,
-    /// It grew too old.
     MaxAge,
     /// Its handler said that no other try can help.
     Rejected,
-    /// Its workers keep vanishing.
     CrashedWorker,
     /// Its handler did not want to keep it.
     Discarded,
@@ -118,7 +112,6 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::AttemptsExhausted,
         Self::MaxAge,
@@ -130,7 +123,6 @@ impl EndReason {
         Self::Overflow,
     ];
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AttemptsExhausted => "attempts_exhausted",
@@ -170,7 +162,6 @@ impl FromStr for EndReason {
 /// Whether a job that succeeded stays listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DoneRetention {
-    /// Until retention removes it.
     Listed,
     /// It is gone at once; only the counts remember it.
     Gone,
@@ -179,48 +170,35 @@ pub enum DoneRetention {
 /// What is to become of a running job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It succeeded.
     Done(DoneRetention),
     /// It failed and is tried again.
     Retry {
-        /// Not before this.
         at: Time,
-        /// All its failures.
         history: FailureHistory,
         /// Whether its attempts are counted from this one on.
         anew: bool,
     },
-    /// It failed for good.
     Dead {
-        /// Why.
         reason: EndReason,
-        /// All its failures.
         history: FailureHistory,
     },
-    /// It was called off.
     Cancelled {
-        /// Why.
         reason: EndReason,
-        /// All its failures.
         history: FailureHistory,
     },
     /// As if it had not run.
     Released {
-        /// Not before this.
         at: Time,
     },
     /// As if it had not run, except that the loss before it is made up for.
     Reran {
-        /// Not before this.
         at: Time,
         /// All its failures, the loss with the wait for this run.
         history: FailureHistory,
     },
     /// Its worker vanished; it runs again.
     Lost {
-        /// Not before this.
         at: Time,
-        /// All its failures.
         history: FailureHistory,
     },
 }
@@ -241,7 +219,6 @@ impl Outcome {
 pub struct Settlement {
     /// The right to end it.
     pub lease: Lease,
-    /// How.
     pub outcome: Outcome,
 }
 
@@ -489,7 +466,6 @@ pub fn judge_lost(run: &LeasedRun, vanished: &LostLease, now: Time) -> Outcome {
 pub struct LostLease {
     /// The worker that stopped beating.
     pub worker: WorkerName,
-    /// The lease it lost.
     pub lease: Lease,
 }
 

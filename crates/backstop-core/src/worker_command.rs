@@ -44,10 +44,8 @@ pub enum WorkerCommand {
 }
 
 impl WorkerCommand {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Quiet, Self::Resume, Self::Stop];
 
-    /// In one word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
@@ -69,12 +67,10 @@ impl fmt::Display for WorkerCommand {
 pub enum DesiredWorkerState {
     /// To take no new jobs.
     Quiet,
-    /// To end.
     Stop,
 }
 
 impl DesiredWorkerState {
-    /// In one word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
@@ -87,7 +83,6 @@ impl DesiredWorkerState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerState {
-    /// It takes jobs.
     #[default]
     Working,
     /// It takes no new ones.
@@ -111,7 +106,6 @@ impl WorkerState {
 /// What became of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommandOutcome {
-    /// It changed what stands.
     Given,
     /// What stands is as it was: it was asked for already, or there was nothing to take back.
     Same,
@@ -144,18 +138,13 @@ pub const fn apply_command(
 pub struct WorkerRun {
     /// Another one for each run.
     pub id: String,
-    /// When it began.
     pub since: Time,
 }
 
-/// An order that stands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActiveCommand {
-    /// What is asked for.
     pub asked: DesiredWorkerState,
-    /// When.
     pub at: Time,
-    /// By whom.
     pub by: String,
     /// Of which run; `None` if the worker had said nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,7 +191,6 @@ pub enum RunIdentity {
     Run(WorkerRun),
     /// Its process, which the next run may have as well.
     Process(String),
-    /// Nothing.
     Nothing,
 }
 

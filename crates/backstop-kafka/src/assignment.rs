@@ -59,7 +59,6 @@ struct CommitProgress {
     last: OffsetCommitResult,
 }
 
-/// Records for the sink.
 pub(crate) struct MessageBatch {
     pub(crate) ticket: BatchTicket,
     pub(crate) messages: Vec<KafkaMessage>,
@@ -82,7 +81,6 @@ pub(crate) enum SinkOutcome {
     Abandoned,
 }
 
-/// How partitions went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseReason {
     Revoked,
@@ -98,7 +96,6 @@ impl fmt::Display for ReleaseReason {
     }
 }
 
-/// An offset to commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OffsetCommit {
     pub(crate) place: TopicPartition,
@@ -341,7 +338,6 @@ impl PartitionAssignment {
             .is_some()
     }
 
-    /// How each partition stands.
     pub(crate) fn status(&self) -> Vec<PartitionStatus> {
         let status = |(place, partition): (&TopicPartition, &KafkaPartition)| PartitionStatus {
             place: place.clone(),

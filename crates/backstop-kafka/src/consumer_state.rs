@@ -22,7 +22,6 @@ pub(crate) struct ConsumerState {
     last_failure: Mutex<Option<ConsumerFailure>>,
 }
 
-/// What can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConsumerPart {
     Sink,

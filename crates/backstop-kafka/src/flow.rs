@@ -15,7 +15,6 @@
 /// Whether records of a partition are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KafkaFlow {
-    /// They are.
     Flowing,
     /// Not until some of those that have arrived are on their way.
     Full,
@@ -23,7 +22,6 @@ pub enum KafkaFlow {
     Failing,
 }
 
-/// What is in hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KafkaLoad {
     /// Batches of the partition whose last try failed.

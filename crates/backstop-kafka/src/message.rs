@@ -10,7 +10,6 @@ const OVERHEAD_BYTES: usize = 200;
 /// A partition of a topic.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TopicPartition {
-    /// The topic.
     pub topic: Arc<str>,
     /// The number of the partition.
     pub partition: i32,
@@ -26,7 +25,6 @@ impl fmt::Display for TopicPartition {
 /// record again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KafkaMessage {
-    /// Where it came from.
     pub topic: Arc<str>,
     /// The partition of the topic.
     pub partition: i32,

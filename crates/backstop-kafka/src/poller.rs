@@ -24,10 +24,8 @@ pub(crate) struct ConsumerPoller<'a> {
     pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
     pub(crate) state: &'a Arc<ConsumerState>,
     pub(crate) sink: &'a Arc<dyn MessageSink>,
-    /// Where the sink runs.
     pub(crate) runtime: &'a Handle,
     pub(crate) topics: &'a [Arc<str>],
-    /// To the committer.
     pub(crate) commits: Sender<Vec<OffsetCommit>>,
 }
 

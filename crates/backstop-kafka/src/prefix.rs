@@ -30,7 +30,6 @@ pub(crate) struct AcceptedPrefix {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct BatchNumber(u64);
 
-/// Something to commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CommitMark {
     /// The last batch it covers.

@@ -18,7 +18,6 @@ use std::time::Duration;
 pub struct KafkaSettings {
     /// Where the brokers are: `host:port`, several with commas between.
     pub brokers: String,
-    /// The topics to read.
     pub topics: Vec<String>,
     /// The group whose members share the partitions.
     pub group: String,
@@ -72,7 +71,6 @@ pub enum StartOffset {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KafkaSettingsError {
-    /// Something is missing.
     #[error("`{0}` is empty; say at least one")]
     Empty(&'static str),
     /// No topic can have this name.
@@ -84,9 +82,7 @@ pub enum KafkaSettingsError {
     /// A value is too small or too large.
     #[error("`{setting}` is {is}; set it to {min} or more, {max} or less")]
     Range {
-        /// Which one.
         setting: &'static str,
-        /// What it is.
         is: String,
         /// The least it may be.
         min: String,
@@ -98,7 +94,6 @@ pub enum KafkaSettingsError {
         "`{setting}` is smaller than `{than}`, so nothing could move; raise the one or lower the other"
     )]
     Smaller {
-        /// The bound.
         setting: &'static str,
         /// What has to fit into it.
         than: &'static str,

@@ -116,7 +116,6 @@ impl RunningConsumer {
         ended.map_or(ConsumerPhase::Stopped, |phase| phase.clone())
     }
 
-    /// How it stands.
     pub fn status(&self) -> ConsumerStatus {
         self.state.status()
     }

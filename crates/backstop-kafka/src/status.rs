@@ -4,11 +4,9 @@ use crate::flow::KafkaFlow;
 use crate::message::TopicPartition;
 use std::time::SystemTime;
 
-/// How a source stands.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConsumerStatus {
-    /// Whether it works.
     pub phase: ConsumerPhase,
     /// The partitions that are assigned to it.
     pub partitions: Vec<PartitionStatus>,
@@ -30,11 +28,9 @@ pub enum ConsumerPhase {
     Failed(String),
 }
 
-/// How a partition stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PartitionStatus {
-    /// Which one it is.
     pub place: TopicPartition,
     /// Whether its records are fetched.
     pub flow: KafkaFlow,
@@ -50,13 +46,10 @@ pub struct PartitionStatus {
     pub lag: Option<u64>,
 }
 
-/// Something that went wrong.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConsumerFailure {
-    /// When.
     pub at: SystemTime,
-    /// What.
     pub what: String,
 }
 

@@ -346,7 +346,6 @@ impl MemoryState {
         });
     }
 
-    /// Ends a run.
     pub(crate) fn apply(
         &mut self,
         arrival: ArrivalNumber,

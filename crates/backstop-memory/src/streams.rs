@@ -34,7 +34,6 @@ struct MemoryKey {
     /// When there is something to decide: its time, the end of the lease it is under, or the moment
     /// something arrived.
     due: Option<Time>,
-    /// Who has it.
     holder: Option<KeyLeaseHolder>,
     /// The lease it is or was under last, and the last turn of it that was taken in.
     last: Option<(LeaseNumber, u32)>,

@@ -25,7 +25,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresOpenError {
-    /// Not an address.
     #[error(
         "the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
@@ -39,11 +38,8 @@ pub enum PostgresOpenError {
     /// A parameter of ours with a value that it cannot have.
     #[error("`{name}={value}` in the address cannot be; use {expected}")]
     Parameter {
-        /// Which.
         name: &'static str,
-        /// What it says.
         value: String,
-        /// What it may say.
         expected: &'static str,
     },
     /// The certificates that servers are checked against cannot be read.
@@ -51,17 +47,14 @@ pub enum PostgresOpenError {
     Certificates(String),
 }
 
-/// Where connections lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PoolerMode {
-    /// To the server itself.
     None,
     /// To a pooler that gives every transaction another server connection: nothing of a session is
     /// there.
     Transaction,
 }
 
-/// An address, read.
 #[derive(Clone, Debug)]
 pub(crate) struct PostgresAddress {
     pub(crate) config: Config,

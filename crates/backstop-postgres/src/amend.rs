@@ -72,7 +72,6 @@ pub(crate) async fn amend_fitting(
 /// What is done, and to which of the jobs that are named.
 struct Deed<'a> {
     action: &'a AmendAction,
-    /// Only in this state.
     only: Option<JobState>,
     filter: Option<&'a Filter>,
     max_queues: usize,

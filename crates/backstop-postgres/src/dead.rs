@@ -12,7 +12,6 @@ use backstop_core::{Fingerprint, QueueName, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// Takes dead letters in.
 pub(crate) async fn bury(
     link: &PostgresLink,
     commit: CommitMode,

@@ -10,7 +10,6 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// What is thought of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerTrust {
-    /// It may be used.
     Sound,
     /// It has to give a sign of life first.
     Doubtful,

@@ -28,7 +28,6 @@ const ALONE_AT_ONCE: usize = 2;
 const ALONE_TIME_MAX: Duration = Duration::from_secs(4);
 const DOING: &str = "enqueueing";
 
-/// A call that waits.
 struct EnqueueCall {
     jobs: Vec<NewJob>,
     bytes: usize,
@@ -118,12 +117,10 @@ struct BatchSender {
     on_inserted: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Which calls go together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchKind {
     /// All that wait for nobody.
     Shared,
-    /// Those of one queue.
     PerQueue,
 }
 

@@ -6,7 +6,6 @@ use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-/// What `refuse_queue` raises.
 pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
 
 /// The port's word for an error met while `doing`.

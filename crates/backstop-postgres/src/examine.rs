@@ -14,7 +14,6 @@ const SETTINGS: &str = include_str!("sql/settings.sql");
 /// A snapshot held for so long keeps what was deleted since from being cleaned up.
 const SNAPSHOT_SECS_MAX: i64 = 300;
 
-/// The live settings.
 struct ServerSettings {
     version: String,
     version_number: i32,
@@ -62,7 +61,6 @@ impl ServerSettings {
     }
 }
 
-/// Looks at everything.
 pub(crate) async fn examine(
     link: &PostgresLink,
     commit: CommitMode,

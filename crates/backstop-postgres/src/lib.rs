@@ -74,7 +74,6 @@ pub enum PostgresDurability {
     Relaxed,
 }
 
-/// The store.
 pub struct PostgresStore {
     link: Arc<PostgresLink>,
     notifier: Arc<Notifier>,

@@ -52,7 +52,6 @@ pub(crate) type TypedParam<'a> = (&'a (dyn ToSql + Sync), Type);
 /// Whether a commit waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CommitMode {
-    /// It does.
     Durable,
     /// It does not: what a crash takes back is done again.
     Quick,

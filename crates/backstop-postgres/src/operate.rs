@@ -50,7 +50,6 @@ pub(crate) async fn promote(
     })
 }
 
-/// All queues, by name.
 pub(crate) async fn queues(link: &PostgresLink) -> StoreResult<Vec<QueueStatus>> {
     link.call("listing queues", CommitMode::Durable, "queues", &[])
         .await?
@@ -117,7 +116,6 @@ pub(crate) async fn set_bounds(
     .map(drop)
 }
 
-/// Marks queues as configured.
 pub(crate) async fn declare(link: &PostgresLink, queues: &[QueueName]) -> StoreResult<()> {
     let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
     let params = [(&names as _, Type::TEXT_ARRAY)];

@@ -12,7 +12,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
-/// A column.
 pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> StoreResult<T> {
     row.try_get(column)
         .map_err(|error| StoreError::corrupt("reading a row", error))

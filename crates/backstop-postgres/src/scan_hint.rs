@@ -17,12 +17,9 @@ const OVERLAP: Span = Span::secs(10);
 /// fewer again.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// What is looked for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ScanTarget {
-    /// Jobs whose time comes.
     Waiting,
-    /// Leases that expire.
     Leases,
     /// Keys of a stream that are due.
     Due(StreamName),
@@ -42,10 +39,8 @@ impl ScanTarget {
     }
 }
 
-/// One look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanStart {
-    /// `None`: from the beginning.
     from: Option<Time>,
     at: Time,
 }
@@ -65,7 +60,6 @@ struct ScanMark {
     full_at: Time,
 }
 
-/// What a process remembers.
 #[derive(Default, Debug)]
 pub(crate) struct ScanHints(Mutex<HashMap<ScanTarget, ScanMark>>);
 

@@ -23,7 +23,6 @@ const JOBS: usize = 60_000;
 const BATCH: usize = 1_000;
 const CLAIM: usize = 256;
 const ROUNDS: usize = 5;
-/// Keys of a stream.
 const FEW: usize = 1_000;
 const MANY: usize = 100_000;
 

@@ -27,7 +27,6 @@ const JOBS_AT_ONCE: usize = 500;
 /// How often a job is looked for that was found on its way from one queue to another.
 const ROUNDS_MAX: usize = 4;
 
-/// Does something to jobs.
 pub(crate) async fn amend(
     base: &StoreContext,
     amendment: &AmendJobsRequest,

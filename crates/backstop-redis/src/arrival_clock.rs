@@ -9,7 +9,6 @@ use crate::link::machine_micros;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Gives out arrivals.
 #[derive(Default)]
 pub(crate) struct ArrivalClock {
     next: AtomicI64,

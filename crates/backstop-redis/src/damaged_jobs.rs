@@ -18,7 +18,6 @@ const STEP: usize = 1_000;
 const ORDER: u8 = b'O';
 const UNIQUE: u8 = b'U';
 
-/// Where a job stands.
 #[derive(Default)]
 pub(crate) struct DamagedJobPlaces {
     /// The state of the line it was found in; `None` if it is in none.

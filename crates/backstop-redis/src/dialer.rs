@@ -8,7 +8,6 @@ use redis::sentinel::SentinelClient;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
 
-/// Where to connect to.
 pub(crate) enum RedisDialer {
     Server(Client),
     Sentinel(Mutex<SentinelClient>),
@@ -52,7 +51,6 @@ fn alone(error: RedisError) -> RedisError {
 const IN_A_CLUSTER: &str = "this server is part of a cluster; write redis+cluster://HOST:PORT instead of redis://HOST:PORT";
 
 impl RedisDialer {
-    /// A new connection.
     pub(crate) async fn connect(&self) -> RedisResult<SharedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIME_MAX))

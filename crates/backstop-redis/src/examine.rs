@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 
 const DOING: &str = "examining";
 
-/// Looks at everything.
 pub(crate) async fn examine(base: &StoreContext, shown: &str) -> StoreResult<ExaminationReport> {
     let (nodes, silent) = nodes(base).await?;
     let mut findings: Vec<StoreFinding> = silent.iter().map(|node| gone(node)).collect();

@@ -19,7 +19,6 @@ const SUBSCRIBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// other end is gone would listen for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// After a subscription failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Gives hints to everybody who watches.
@@ -41,7 +40,6 @@ impl Notifier {
         }
     }
 
-    /// Gives a hint.
     pub(crate) fn notify(&self) {
         self.notify_local();
         self.publish_signal.notify_one();

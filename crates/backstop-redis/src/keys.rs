@@ -138,7 +138,6 @@ impl KeyNames {
         ["values", "names"].map(|part| format!("{}:{{:cells}}:{part}", self.prefix))
     }
 
-    /// Where hints are published.
     pub(crate) fn hints(&self) -> String {
         format!("{}:hints", self.prefix)
     }

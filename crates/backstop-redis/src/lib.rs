@@ -72,7 +72,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-/// The store.
 pub struct RedisStore {
     base: Arc<StoreContext>,
     shown: String,

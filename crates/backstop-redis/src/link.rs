@@ -72,7 +72,6 @@ impl CallPatience {
     }
 }
 
-/// The way to Redis.
 pub(crate) struct RedisLink {
     dial: RedisDialer,
     live: RwLock<Option<LiveConnection>>,
@@ -83,7 +82,6 @@ pub(crate) struct RedisLink {
     servers: Mutex<BTreeMap<String, String>>,
     /// Rings when a server was met that was not known: it restarted, or another took its place.
     pub(crate) replaced: Notify,
-    /// How often that happened.
     pub(crate) replacements: AtomicU64,
     clock_offset_micros: AtomicI64,
     /// Rings when a part of a cluster did not answer somebody who cannot wait.
@@ -112,7 +110,6 @@ impl RedisLink {
         }
     }
 
-    /// How subscriptions are made.
     pub(crate) fn dial(&self) -> &RedisDialer {
         &self.dial
     }
@@ -436,7 +433,6 @@ fn masters(slots: Value) -> Option<BTreeSet<String>> {
     reply::list(slots)?.into_iter().map(master).collect()
 }
 
-/// The answers of all.
 fn all_of(replies: Vec<MasterReply>) -> RedisResult<Vec<(String, Value)>> {
     replies
         .into_iter()
@@ -497,7 +493,6 @@ pub(crate) fn machine_micros() -> i64 {
     i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The answer to TIME.
 pub(crate) fn time_micros(answer: Value) -> Option<i64> {
     let mut parts = reply::list(answer)?.into_iter().map(reply::whole);
     Some(parts.next()?? * 1_000_000 + parts.next()??)

@@ -24,7 +24,6 @@ const DOING: &str = "listing jobs";
 /// Jobs read at once: their payloads may be large, and a page ends soon then.
 const WHOLE_AT_ONCE: usize = 16;
 
-/// A page of jobs.
 pub(crate) async fn page(
     base: &StoreContext,
     query: &ListJobsRequest,

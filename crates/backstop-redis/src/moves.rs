@@ -33,14 +33,12 @@ const SWEEP: usize = 100;
 /// A job moved more often than this is taken to be somewhere.
 const HOPS_MAX: usize = 8;
 
-/// How a move ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MoveOutcome {
     /// The job is in this queue.
     Moved(QueueName),
     /// This queue did not take it.
     Refused(QueueName, AmendRefusal),
-    /// Somebody else ended it.
     Unmarked,
 }
 
@@ -171,7 +169,6 @@ async fn receive(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocateResult {
     Nowhere,
-    /// In this one.
     In(usize),
     /// In this one, which it leaves, and where it goes to as well.
     Leaving(usize),

@@ -57,7 +57,6 @@ pub enum RedisOpenError {
     /// The file of trusted certificates cannot be read.
     #[error("cannot read the trusted certificates in {path}: {cause}. `ca` names a PEM file")]
     Ca {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         cause: std::io::Error,
@@ -67,7 +66,6 @@ pub enum RedisOpenError {
     Client(String),
 }
 
-/// What an address says.
 pub(crate) struct ParsedAddress {
     pub(crate) dial: RedisDialer,
     pub(crate) keys: KeyNames,
@@ -75,7 +73,6 @@ pub(crate) struct ParsedAddress {
     pub(crate) shown: String,
 }
 
-/// Reads an address.
 pub(crate) fn open(address: &str) -> Result<ParsedAddress, RedisOpenError> {
     let address = RedisAddress::parse(address)?;
     let shown = address.shown();
@@ -107,7 +104,6 @@ enum ServerTopology {
     Sentinel { master: String, db: i64 },
 }
 
-/// An address in parts.
 #[derive(PartialEq, Eq)]
 struct RedisAddress {
     tls: TlsSetting,

@@ -99,7 +99,6 @@ fn with_shelf(mut call: ScriptCall, shelf: &Retention, now: Time) -> ScriptCall 
     call.arg(QUEUE_KEPT_FOR.as_micros())
 }
 
-/// What one queue removed.
 struct QueuePruneResult {
     done: usize,
     cancelled: usize,

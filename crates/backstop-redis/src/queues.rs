@@ -13,7 +13,6 @@ const DOING: &str = "listing queues";
 const PAUSED: &str = "paused";
 const OPEN: &str = "open";
 
-/// All queues, by name.
 pub(crate) async fn queues(base: &StoreContext) -> StoreResult<Vec<QueueStatus>> {
     let names = base.queues(DOING).await?;
     let calls = names

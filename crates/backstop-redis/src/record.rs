@@ -17,7 +17,6 @@ use std::ops::Range;
 pub(crate) const MEMBER: usize = 24;
 /// Bytes of a member that begins with a time.
 pub(crate) const TIMED: usize = MEMBER + 8;
-/// Bytes before the kind.
 const HEAD: usize = 80;
 const SIGN: u64 = 1 << 63;
 /// Payloads up to this size stand in the record: it is written again with every change of state.
@@ -217,7 +216,6 @@ pub(crate) struct RedisJobRecord {
     reason: Option<EndReason>,
     kind: Kind,
     unique_key: Option<UniqueKey>,
-    /// Unless it stands apart.
     payload: Option<Vec<u8>>,
 }
 

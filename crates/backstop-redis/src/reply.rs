@@ -2,7 +2,6 @@
 
 use redis::Value;
 
-/// A list.
 pub(crate) fn list(value: Value) -> Option<Vec<Value>> {
     match value {
         Value::Array(values) | Value::Set(values) => Some(values),
@@ -10,7 +9,6 @@ pub(crate) fn list(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Bytes.
 pub(crate) fn bytes(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
@@ -19,7 +17,6 @@ pub(crate) fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Text.
 pub(crate) fn text(value: Value) -> Option<String> {
     String::from_utf8(bytes(value)?).ok()
 }
@@ -32,12 +29,10 @@ pub(crate) fn whole(value: Value) -> Option<i64> {
     }
 }
 
-/// A number of things.
 pub(crate) fn count(value: Value) -> Option<usize> {
     usize::try_from(whole(value)?).ok()
 }
 
-/// A list of bytes.
 pub(crate) fn all_bytes(value: Value) -> Option<Vec<Vec<u8>>> {
     list(value)?.into_iter().map(bytes).collect()
 }

@@ -173,7 +173,6 @@ impl ScriptCall {
         command
     }
 
-    /// One more argument.
     #[must_use]
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
         self.command.arg(arg);

@@ -40,7 +40,6 @@ pub(crate) struct IndexRange<'a> {
 }
 
 impl IndexRange<'_> {
-    /// A whole line.
     pub(crate) const fn of(part: QueueKey) -> Self {
         Self { part, prefix: b"" }
     }

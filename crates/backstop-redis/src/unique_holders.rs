@@ -9,7 +9,6 @@ use backstop_core::unique::UniqueKey;
 use backstop_core::{QueueName, Time};
 
 const DOING: &str = "looking for holders";
-/// Bytes of an id.
 const ID_BYTES: usize = 16;
 
 /// Who holds these keys of a queue, in their order.

@@ -47,10 +47,8 @@ pub(crate) struct DoctorReport {
     pub(crate) is_looking: bool,
 }
 
-/// What a look brought.
 #[derive(Clone, Debug)]
 pub(crate) struct DoctorFindings {
-    /// When it began.
     pub(crate) at: Time,
     pub(crate) findings: Arc<Vec<StoreFinding>>,
 }

@@ -3,7 +3,6 @@
 pub use backstop_core::terminal::one_line;
 use backstop_core::{Kind, Span, Time};
 
-/// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -32,7 +31,6 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// `1 job`, `2 jobs`.
 pub fn counted(number: u64, one: &str) -> String {
     format!(
         "{} {one}{}",

@@ -20,9 +20,7 @@ pub(crate) type WorkPermit = OwnedSemaphorePermit;
 /// There are as many under way, and as many waiting, as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crowded {
-    /// Of this caller.
     Caller,
-    /// Of all callers together.
     Server,
 }
 

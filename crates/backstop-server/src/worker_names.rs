@@ -13,12 +13,10 @@ pub(crate) struct WorkerNames(Mutex<BTreeMap<Arc<str>, BTreeMap<WorkerName, Time
 /// There are as many names as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum TooManyWorkerNames {
-    /// Of this caller.
     #[error(
         "this token has used {WORKERS_OF_CALLER_MAX} worker names within the hour, and this is another one"
     )]
     OfCaller,
-    /// Of all callers.
     #[error(
         "this server has heard {WORKERS_MAX} worker names within the hour, and this is another one"
     )]

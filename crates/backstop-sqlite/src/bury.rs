@@ -11,7 +11,6 @@ use rusqlite::{Result, params};
 
 const BURY_JOB: &str = include_str!("sql/bury_job.sql");
 
-/// Takes dead letters in.
 pub(crate) fn bury(
     tx: &mut WriteTransaction<'_>,
     burials: &[NewDeadLetter],

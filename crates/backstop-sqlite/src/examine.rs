@@ -43,7 +43,6 @@ pub(crate) fn settings(
     Ok(settings)
 }
 
-/// Looks at everything.
 pub(crate) fn examine(
     db: &Connection,
     path: &Path,

@@ -32,7 +32,6 @@ impl FileIdentity {
         })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

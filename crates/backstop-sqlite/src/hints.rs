@@ -15,7 +15,6 @@ impl Notifier {
         Self(watch::Sender::new(0))
     }
 
-    /// Gives a hint.
     pub(crate) fn notify(&self) {
         self.0.send_modify(|hint_count| *hint_count += 1);
     }

@@ -77,7 +77,6 @@ use writer::{WriteDurability, WriteTask, WriterFile, WriterHandle};
 /// Bytes of a page of the file.
 const PAGE_BYTES: usize = 4_096;
 
-/// The store.
 pub struct SqliteStore {
     path: PathBuf,
     durability: SqliteDurability,

@@ -99,7 +99,6 @@ pub enum SqliteOpenError {
         "cannot open {path}: {cause}. Its directory must exist, and the file must be readable and writable"
     )]
     File {
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         cause: std::io::Error,
@@ -109,7 +108,6 @@ pub enum SqliteOpenError {
         "{path} is on {name}, a network file system; SQLite loses data there. Use a local disk, or a server store"
     )]
     NetworkFileSystem {
-        /// The file.
         path: PathBuf,
         /// The kind of file system.
         name: &'static str,
@@ -124,7 +122,6 @@ pub enum SqliteOpenError {
         "{path} cannot use a write-ahead log (it stays in mode `{mode}`); another program may have it open"
     )]
     NoLog {
-        /// The file.
         path: PathBuf,
         /// The mode it is in.
         mode: String,
@@ -134,34 +131,22 @@ pub enum SqliteOpenError {
         "{path} has version {version} and this program knows {known}; use the program that migrated it, or a newer one",
         known = migrate::VERSION
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: u32,
-    },
+    Newer { path: PathBuf, version: u32 },
     /// A pre-release made the file: its versions mean something else.
     #[error(
         "{path} was made by a pre-release of backstop. Export what you need with that program, or use a new file"
     )]
-    PreRelease {
-        /// The file.
-        path: PathBuf,
-    },
+    PreRelease { path: PathBuf },
     /// A log was left there, and the disk does not take it.
     #[error("{path} cannot be recovered: {cause}. Free space on its disk, or check the disk")]
     Recovery {
-        /// The file.
         path: PathBuf,
-        /// What stood against it.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// SQLite does not want the file.
     #[error("SQLite cannot use {path}: {cause}")]
     Sqlite {
-        /// The file.
         path: PathBuf,
-        /// What it said.
         cause: rusqlite::Error,
     },
     /// No thread could be started.

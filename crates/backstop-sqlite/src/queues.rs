@@ -11,7 +11,6 @@ const QUEUE_BOUNDS: &str = include_str!("sql/queue_bounds.sql");
 const QUEUE_DECLARE: &str = include_str!("sql/queue_declare.sql");
 const QUEUE_GATE: &str = include_str!("sql/queue_gate.sql");
 
-/// All queues, by name.
 pub(crate) fn queues(db: &Connection) -> Result<Vec<QueueStatus>> {
     let mut statement = db.prepare_cached(QUEUES)?;
     let statuses: Result<Vec<Option<QueueStatus>>> = statement.query_map([], status)?.collect();

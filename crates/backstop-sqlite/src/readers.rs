@@ -19,7 +19,6 @@ const WAITING_MAX: usize = 256;
 /// Gets the connection, or why the file is closed.
 type ReadRequest = Box<dyn FnOnce(Result<&mut Connection, &str>) + Send>;
 
-/// The threads that read.
 pub(crate) struct ReaderPool {
     reads: Option<mpsc::Sender<ReadRequest>>,
     threads: Vec<JoinHandle<()>>,

@@ -59,7 +59,6 @@ pub(crate) enum RecoveryOutcome {
     InUse,
 }
 
-/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoveryError {
     /// The log could not be written again, or the marker not removed.

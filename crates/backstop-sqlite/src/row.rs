@@ -106,7 +106,6 @@ pub(crate) fn id(row: &Row<'_>, column: usize) -> Result<Option<JobId>> {
         .map(JobId::from_bytes))
 }
 
-/// An instant.
 pub(crate) fn time(row: &Row<'_>, column: usize) -> Result<Time> {
     whole(row, column).map(Time::from_micros)
 }

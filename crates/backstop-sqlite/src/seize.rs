@@ -77,7 +77,6 @@ pub(crate) struct PendingSeizures {
     jobs: VecDeque<ExpiredJob>,
     /// The claims that were looked for, with their ends.
     claims: HashMap<LeaseNumber, Time>,
-    /// The last of them.
     last: Option<(Time, LeaseNumber)>,
 }
 

@@ -50,7 +50,6 @@ pub(crate) struct ChangedQueue {
     dead: i64,
     next_seq: i64,
     counts: [i64; JobState::ALL.len()],
-    /// Enqueued, done, dead, cancelled.
     totals: [i64; 4],
     changed: bool,
 }
@@ -201,7 +200,6 @@ impl<'c> WriteTransaction<'c> {
         queue.changed |= by != 0;
     }
 
-    /// Counts jobs taken in.
     pub(crate) fn count_enqueued(&mut self, queue: QueueIndex) {
         self.queues[queue.0].totals[0] += 1;
     }
@@ -247,7 +245,6 @@ impl<'c> WriteTransaction<'c> {
         Ok(())
     }
 
-    /// Writes what was counted.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_claims()?;
         for queue in self.queues.iter_mut().filter(|queue| queue.changed) {

@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Requests that wait for the writer; then callers wait.
 const WAITING_MAX: usize = 4_096;
-/// Requests of one transaction.
 const GROUP_MAX: usize = 1_024;
 /// Rows of one transaction: past it those who wait would wait longer for company than for the disk.
 const GROUP_ROWS_MAX: usize = 10_000;
@@ -35,7 +34,6 @@ pub(crate) enum WriteDurability {
     Claim,
 }
 
-/// What a request is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteTask {
     pub(crate) doing: &'static str,
@@ -104,7 +102,6 @@ where
 }
 
 impl WriterHandle {
-    /// Starts the thread.
     pub(crate) fn start(
         file: WriterFile,
         options: SqliteOptions,

@@ -32,9 +32,7 @@ pub struct StoreAddress(String);
 pub enum StoreKind {
     /// Lives and dies with its process: `memory:`.
     Memory,
-    /// A file: `sqlite:FILE`.
     Sqlite,
-    /// A PostgreSQL server: `postgres://…`.
     Postgres,
     /// A Redis server, cluster or set of sentinels: `redis://…`, `redis+cluster://…`,
     /// `redis+sentinel://…`.
@@ -42,7 +40,6 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -54,7 +51,6 @@ impl StoreKind {
 }
 
 impl StoreAddress {
-    /// As somebody wrote it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -127,7 +123,6 @@ impl fmt::Debug for StoreAddress {
 }
 
 impl StoreKind {
-    /// Its name among people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",

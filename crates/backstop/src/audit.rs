@@ -45,12 +45,10 @@ pub(crate) fn each_in_short<T>(parts: &[T], in_short: impl Fn(&T) -> Value) -> V
     json!({ "each": shown, "of": parts.len() })
 }
 
-/// One change.
+/// One change that an operator or a program made, and its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// When it began.
     pub at: Time,
-    /// Who asked for it.
     pub who: String,
     /// What was done: `requeue`, `move to QUEUE`, `delete`, `clear`, `import` and `redrive ID` of
     /// dead letters; of anything else what it was done to comes first, as in `queue pause`.
@@ -70,7 +68,6 @@ pub struct AuditEntry {
 /// Some of the changes, the newest first.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AuditPage {
-    /// Those that fit.
     pub entries: Vec<AuditEntry>,
     /// Where to go on: behind the last one that was looked at; `None` at the end of the log.
     pub next: Option<String>,

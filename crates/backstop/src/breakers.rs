@@ -126,7 +126,6 @@ pub(crate) struct SharedGate {
 /// A breaker or a gate as it stands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BreakerInfo {
-    /// Which.
     pub name: BreakerName,
     /// Why it is shut, if it is a gate and shut.
     pub shut: Option<ShutReason>,
@@ -134,7 +133,6 @@ pub struct BreakerInfo {
     pub deaths: Option<u64>,
     /// When it opens, and what it takes to close it.
     pub settings: BreakerSettings,
-    /// Its state.
     pub status: BreakerStatus,
     /// What it would let through now.
     pub admission: BreakerAdmission,

@@ -57,13 +57,12 @@ pub struct Backstop {
     location: StoreLocation,
 }
 
-/// A pushed job.
+/// What became of a pushed job, and its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PushResult {
     /// Its id. For a duplicate this is the id it would have had; `result` names the one that is
     /// there.
     pub id: JobId,
-    /// What became of it.
     pub result: EnqueueOutcome,
 }
 
@@ -366,7 +365,6 @@ impl Backstop {
         self.comparison.note();
     }
 
-    /// A new id.
     pub fn new_id(&self) -> JobId {
         self.random.job_id(self.now())
     }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 /// Tells the time. Everything that needs `now` asks one of these, so that tests and simulations can
 /// move it.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The time.
     fn now(&self) -> Time;
 
     /// Told the store's time now and then; answers how far off this clock was, in microseconds, if
@@ -159,7 +158,6 @@ impl ManualClock {
         Self(AtomicI64::new(time.as_micros()))
     }
 
-    /// Moves it forward.
     pub fn advance(&self, span: Span) {
         self.0.fetch_add(span.as_micros(), Ordering::Relaxed);
     }

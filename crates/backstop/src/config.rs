@@ -65,18 +65,15 @@ pub struct Config {
     pub queues: BTreeMap<QueueName, QueueConfig>,
     /// The streams that have an entry.
     pub streams: BTreeMap<StreamName, StreamConfig>,
-    /// The sweeps, by name.
     pub sweeps: BTreeMap<String, Sweep>,
     /// The tables that are worked off, by name.
     pub tables: BTreeMap<String, TableConfig>,
-    /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
     /// How long a worker that stops lets its runs end, before it calls them off and gives their
     /// jobs back.
     pub grace: Span,
-    /// Where spans go.
     pub telemetry: TelemetryConfig,
     /// How the server is reached, and what it bears.
     pub server: ServerConfig,
@@ -148,16 +145,13 @@ impl Config {
 pub struct QueueConfig {
     /// What runs its jobs, if anything here does.
     pub handler: Option<HandlerConfig>,
-    /// How it is served.
     pub settings: QueueSettings,
 }
 
 /// What runs the jobs of a queue.
 #[derive(Clone, Debug)]
 pub enum HandlerConfig {
-    /// A command.
     Exec(Exec),
-    /// A web service.
     #[cfg(feature = "http")]
     Http(Http),
 }
@@ -180,7 +174,6 @@ impl HandlerConfig {
 pub struct ConfigFile<'a> {
     /// Where it is, for messages.
     pub path: &'a str,
-    /// What it says.
     pub text: &'a str,
 }
 
@@ -191,7 +184,6 @@ pub struct ConfigOverrides {
     pub store: Option<StoreAddress>,
     /// What an acknowledged write survives.
     pub durability: Option<Durability>,
-    /// Where the server listens.
     pub listen: Option<String>,
     /// The path in front of every address of the server.
     pub base: Option<String>,
@@ -205,7 +197,6 @@ pub enum InvalidConfig {
     /// there.
     #[error("{path}: {problem}")]
     File {
-        /// The file.
         path: String,
         /// What is wrong, and where.
         problem: String,
@@ -213,9 +204,7 @@ pub enum InvalidConfig {
     /// One queue's entry does not make sense.
     #[error("{path}: [queues.{queue}]: {problem}")]
     Queue {
-        /// The file.
         path: String,
-        /// The queue.
         queue: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -223,9 +212,7 @@ pub enum InvalidConfig {
     /// One stream's entry does not make sense.
     #[error("{path}: [streams.{stream}]: {problem}")]
     Stream {
-        /// The file.
         path: String,
-        /// The stream.
         stream: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -233,9 +220,7 @@ pub enum InvalidConfig {
     /// One sweep's entry does not make sense.
     #[error("{path}: [sweeps.{sweep}]: {problem}")]
     Sweep {
-        /// The file.
         path: String,
-        /// The sweep.
         sweep: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -243,9 +228,7 @@ pub enum InvalidConfig {
     /// One table's entry does not make sense.
     #[error("{path}: [tables.{table}]: {problem}")]
     Table {
-        /// The file.
         path: String,
-        /// The table.
         table: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -253,9 +236,7 @@ pub enum InvalidConfig {
     /// One schedule's entry does not make sense.
     #[error("{path}: [schedules.{schedule}]: {problem}")]
     Schedule {
-        /// The file.
         path: String,
-        /// The schedule.
         schedule: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -263,7 +244,6 @@ pub enum InvalidConfig {
     /// What is said about the server does not make sense.
     #[error("{path}: [server]: {problem}")]
     Server {
-        /// The file.
         path: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -271,7 +251,6 @@ pub enum InvalidConfig {
     /// The entry about telemetry does not make sense.
     #[error("{path}: [telemetry]: {problem}")]
     Telemetry {
-        /// The file.
         path: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -279,7 +258,6 @@ pub enum InvalidConfig {
     /// A flag does not say what it should.
     #[error("{name}: {problem}")]
     Flag {
-        /// The flag.
         name: &'static str,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -287,7 +265,6 @@ pub enum InvalidConfig {
     /// A variable of the environment does not say what it should.
     #[error("environment variable {name}: {problem}")]
     Environment {
-        /// The variable.
         name: &'static str,
         /// What is wrong, and what to write instead.
         problem: String,

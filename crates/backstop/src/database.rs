@@ -66,12 +66,10 @@ impl DatabaseSource {
         }
     }
 
-    /// Whose SQL it speaks.
     pub const fn dialect(&self) -> SqlDialect {
         self.dialect
     }
 
-    /// Where it is.
     pub const fn address(&self) -> &StoreAddress {
         &self.address
     }

@@ -19,10 +19,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DraftError {
-    /// A name is wrong.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// The payload is wrong.
     #[error(transparent)]
     Payload(#[from] InvalidPayload),
     /// The unique key is wrong.
@@ -39,7 +37,6 @@ pub enum DraftError {
         "a job cannot carry a custom retry policy: it is code. Give it to the queue's settings"
     )]
     CustomRetry,
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -90,7 +87,6 @@ impl JobDraft {
         self
     }
 
-    /// Of this kind.
     pub fn kind(mut self, kind: &str) -> Self {
         self.kind = Some(kind.to_owned());
         self
@@ -115,13 +111,11 @@ impl JobDraft {
         self
     }
 
-    /// Of this priority.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not before this.
     pub fn at(mut self, time: Time) -> Self {
         (self.run_at, self.delay) = (Some(time), None);
         self

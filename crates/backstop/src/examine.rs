@@ -268,7 +268,6 @@ fn wall_clock() -> Time {
 struct ClockReading {
     /// This machine's clock when the question went out.
     here: Time,
-    /// What the store answered.
     store: Time,
     /// How long question and answer took.
     round_trip: Span,

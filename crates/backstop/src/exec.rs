@@ -56,7 +56,6 @@ pub struct Exec {
 /// Where what a command writes to its stdout goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ExecOutput {
-    /// Nowhere.
     #[default]
     Discarded,
     /// To the stderr of this process: its own stdout may be read by a program.

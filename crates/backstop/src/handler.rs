@@ -19,7 +19,6 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// What names the kind in the store. Keep it when the type is renamed: jobs pushed before carry
     /// it.
     const KIND: &'static str;
-    /// Where such jobs wait.
     const QUEUE: &'static str = "default";
 }
 
@@ -90,12 +89,10 @@ impl Run {
         self.leased.lease.job
     }
 
-    /// The job's queue.
     pub fn queue(&self) -> &QueueName {
         &self.leased.lease.queue
     }
 
-    /// The job's kind.
     pub fn kind(&self) -> &Kind {
         &self.leased.kind
     }

@@ -73,7 +73,6 @@ pub enum LinkLocalPolicy {
     /// It is not called there, whatever its name resolves to.
     #[default]
     Refused,
-    /// It may be.
     Allowed,
 }
 
@@ -84,7 +83,6 @@ pub enum InvalidHttp {
     /// The text is no address. It is not repeated: it may hold a password.
     #[error("this is not an address ({0}); write one such as http://127.0.0.1:9000/detect")]
     NotAnAddress(String),
-    /// Neither `http` nor `https`.
     #[error(
         "only http:// and https:// addresses can be called; write one such as http://127.0.0.1:9000/detect"
     )]

@@ -98,7 +98,6 @@ pub(crate) struct LockCell(pub(crate) Option<LockLease>);
 /// What came of asking for a lock.
 enum LockAttempt {
     Taken(LockLease),
-    /// Somebody has it.
     Refused,
     /// Somebody had it, and neither extended it nor gave it back.
     Expired,

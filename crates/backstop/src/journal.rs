@@ -16,7 +16,6 @@ const TRIM_STEP: usize = 100;
 /// One addition in so many looks whether there are too many: it has to read them all.
 const TRIM_EVERY: u64 = 16;
 
-/// One list.
 pub(crate) struct CellJournal<'a> {
     backstop: &'a Backstop,
     prefix: &'static str,

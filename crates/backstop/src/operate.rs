@@ -39,7 +39,6 @@ pub struct AuditedChanges {
 /// What became of jobs that were to be changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChangedJobs {
-    /// How many were.
     pub count: u64,
     /// Which were not, and why.
     pub refused: Vec<(JobId, AmendRefusal)>,

@@ -20,23 +20,17 @@ const PREFIX: &str = "overlaps/";
 /// A run that was alive while another worker could have had its job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunOverlap {
-    /// The job.
     pub job: JobId,
-    /// Its queue.
     pub queue: QueueName,
-    /// Its kind.
     pub kind: Kind,
-    /// Who ran it.
     pub worker: String,
     /// The number of the lease that was lost; as text, because it is wider than some readers'
     /// numbers.
     pub lease: String,
-    /// When the run began.
     pub began_at: Time,
     /// When the worker noticed that the lease was lost; of a worker elsewhere, when somebody else
     /// did.
     pub noticed_at: Time,
-    /// When the run ended.
     pub ended_at: Time,
 }
 

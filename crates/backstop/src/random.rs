@@ -23,7 +23,6 @@ impl RandomSource {
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
-    /// Sixty-four random bits.
     pub fn bits(&self) -> u64 {
         // A panic while drawing a number leaves the generator usable: any state of it is a good
         // state.

@@ -26,7 +26,6 @@ struct SharedRateLimit {
 /// A rate limit as it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateStatus {
-    /// The limit.
     pub limit: RateLimit,
     /// From when on there is room for a run; not after now, if there is.
     pub room_at: Time,
@@ -36,7 +35,6 @@ pub struct RateStatus {
 
 /// What came of asking leave.
 pub(crate) struct TokenGrant {
-    /// For so many runs.
     pub(crate) taken: u32,
     /// How long until there is room for one more.
     pub(crate) free_in: Span,
@@ -62,7 +60,6 @@ impl Backstop {
         Ok(cells.iter().filter_map(of).collect())
     }
 
-    /// Asks leave for runs.
     pub(crate) async fn take_tokens(
         &self,
         queue: &QueueName,

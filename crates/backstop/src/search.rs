@@ -48,10 +48,8 @@ pub struct SearchText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSearchText {
-    /// Every payload has it.
     #[error("an empty text is in every payload; say what to look for, or leave it out")]
     Empty,
-    /// It is too long.
     #[error(
         "a text to look for has at most {SEARCH_CHARS_MAX} characters; a part of it finds the same jobs"
     )]
@@ -70,7 +68,6 @@ pub struct JobSearch {
 }
 
 impl SearchText {
-    /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.written
     }

@@ -92,21 +92,15 @@ pub enum SpillError {
         directory.display()
     )]
     Full {
-        /// The directory.
         directory: PathBuf,
-        /// What it holds.
         held: u64,
-        /// What it may hold.
         max: u64,
     },
     /// The disk, or what it is mounted on, failed.
     #[error("{doing} {} failed: {cause}", path.display())]
     Disk {
-        /// What was tried.
         doing: &'static str,
-        /// On what.
         path: PathBuf,
-        /// What the system said.
         cause: io::Error,
     },
     /// The runtime ended before the disk answered.
@@ -127,7 +121,6 @@ impl SpillError {
 /// What lies in a spill directory, whichever process put it there.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpillStatus {
-    /// The directory.
     pub directory: PathBuf,
     /// Dead letters that wait to be taken in.
     pub records: usize,
@@ -135,7 +128,6 @@ pub struct SpillStatus {
     pub bytes: u64,
     /// When the oldest of these dead letters died.
     pub oldest: Option<Time>,
-    /// Segments that hold them.
     pub segments: usize,
     /// Files with lines that nobody could read: their names end in `.bad`. A line that somebody
     /// mended can be put into a file whose name ends in `.ndjson`.

@@ -6,7 +6,6 @@ use backstop_core::port::{StoreError, StoreResult};
 
 const DOING: &str = "enqueue in your transaction";
 
-/// Where a store is.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreLocation {
     /// In a file of SQLite's.
@@ -17,7 +16,6 @@ pub(crate) enum StoreLocation {
     Schema(String),
     /// Where there are no transactions of the user's.
     Elsewhere,
-    /// Whoever opened it knows.
     Unknown,
 }
 

@@ -33,7 +33,6 @@ pub(crate) enum StoreRuntime {
 pub(crate) struct OwnedRuntime(Option<Runtime>);
 
 impl StoreRuntime {
-    /// A new runtime.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn start_own() -> std::io::Result<Self> {
         Ok(Self::Owned(Arc::new(OwnedRuntime::start(

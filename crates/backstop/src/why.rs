@@ -56,18 +56,14 @@ pub struct JobFacts<'a> {
     pub record: Option<&'a DeadRecord>,
     /// All runs the job may have; `None` if only its age ends it.
     pub max_attempts: Option<u32>,
-    /// The time.
     pub now: Time,
 }
 
 /// The record of a stream behind a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadRecord {
-    /// The stream.
     pub stream: StreamName,
-    /// The key.
     pub key: StreamKey,
-    /// The position.
     pub position: i64,
     /// Records of the key that wait behind it because it halted the key; none if the key went on.
     pub halted: Option<u64>,
@@ -102,9 +98,7 @@ pub enum JobExplanation {
     },
     /// Jobs of its kind are not started: too many died, or their dead letters are full.
     GateShut {
-        /// Which gate.
         gate: String,
-        /// Why it is shut.
         shut: ShutReason,
         /// How many dead letters its queue has, and may have.
         dead: Option<(u64, u64)>,
@@ -115,12 +109,10 @@ pub enum JobExplanation {
     RateLimited {
         /// When it is looked at again, or there is room.
         until: Time,
-        /// The limit.
         limit: RateLimit,
     },
     /// Its time is yet to come.
     NotDue {
-        /// Its time.
         at: Time,
     },
     /// It failed, and waits for its next try.
@@ -129,14 +121,10 @@ pub enum JobExplanation {
         attempt: u32,
         /// All runs it may have.
         max_attempts: Option<u32>,
-        /// When.
         at: Time,
-        /// What went wrong last.
         error: Option<String>,
     },
-    /// It does run.
     Running {
-        /// Who runs it.
         worker: WorkerName,
         /// When that one claimed it, where it was written down.
         since: Option<Time>,
@@ -149,23 +137,18 @@ pub enum JobExplanation {
     },
     /// It ran, and its worker gives no sign of life.
     Lost {
-        /// Who ran it.
         worker: WorkerName,
-        /// When its lease ended.
         since: Time,
     },
-    /// Nobody serves its queue.
     NoWorker,
     /// Workers serve its queue, and none of them takes new jobs.
     Quiet {
         /// So many workers serve its queue.
         workers: u64,
-        /// One of them.
         first: WorkerName,
     },
     /// Workers serve its queue, and none of them has a handler for its kind.
     UnknownKind {
-        /// The kind.
         kind: Kind,
         /// So many workers serve its queue.
         workers: u64,
@@ -175,7 +158,6 @@ pub enum JobExplanation {
     Suspect {
         /// So many workers vanished with it, in the time that counts.
         strikes: u64,
-        /// The last of them.
         last: WorkerName,
         /// So many workers serve its queue.
         workers: u64,
@@ -189,38 +171,25 @@ pub enum JobExplanation {
         /// And hold so many jobs.
         running: u64,
     },
-    /// It succeeded.
     Done {
-        /// When.
         at: Option<Time>,
     },
-    /// It was given up.
     Dead {
-        /// Why.
         reason: Option<EndReason>,
-        /// When.
         at: Option<Time>,
-        /// What went wrong last.
         error: Option<String>,
         /// The record of a stream that it was, if it was one.
         record: Option<DeadRecord>,
     },
     /// It has ended, and cannot come back: another job has its unique key.
     UniqueKeyHeld {
-        /// How it ended.
         ended: Box<JobExplanation>,
-        /// The key.
         key: UniqueKey,
-        /// Who has it.
         twin: JobId,
-        /// Where that one stands.
         state: JobState,
     },
-    /// It was called off.
     Cancelled {
-        /// Why.
         reason: Option<EndReason>,
-        /// When.
         at: Option<Time>,
     },
 }

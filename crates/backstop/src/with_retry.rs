@@ -31,7 +31,6 @@ pub struct WithRetry {
     id_source: IdSource,
 }
 
-/// Who made the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdSource {
     /// This process, at random: nobody else has it.
@@ -56,11 +55,9 @@ pub struct RetryResult<T> {
 pub struct GivenUpOperation {
     /// Why it is not tried again.
     pub reason: EndReason,
-    /// The last error.
     pub error: ErrorReport,
     /// Its failures and the waits between them.
     pub history: FailureHistory,
-    /// Where its data went.
     pub data: GivenUpData,
 }
 

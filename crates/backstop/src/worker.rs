@@ -141,31 +141,24 @@ pub enum WorkerSetupError {
         "the worker has neither handler nor schedule; give it one with `.handle(…)`, `.handle_queue(…)` or `.schedule(…)`"
     )]
     NoHandler,
-    /// A name is wrong.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// A queue's settings cannot work.
     #[error("queue {queue}: {problem}")]
     Settings {
-        /// The queue.
         queue: QueueName,
         /// What is wrong, and what to write instead.
         problem: String,
     },
-    /// A schedule cannot work.
     #[error("schedule {schedule}: {problem}")]
     Schedule {
-        /// The schedule.
         schedule: ScheduleName,
         /// What is wrong, and what to write instead.
         problem: String,
     },
     /// A table has nothing that handles its rows.
     #[error("table {table} has no handler; give it one with `.handler(…)`")]
-    Table {
-        /// The table.
-        table: String,
-    },
+    Table { table: String },
     /// The thread for the services could not be started.
     #[error("the worker's service thread could not be started: {0}")]
     Thread(String),
@@ -390,10 +383,8 @@ impl WorkerBuilder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// The worker cannot work.
     #[error(transparent)]
     Worker(#[from] WorkerSetupError),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] backstop_core::port::StoreError),
 }

@@ -25,7 +25,6 @@ pub(crate) const KEPT: Span = Span::days(1);
 pub(crate) struct WorkerKinds {
     /// All kinds it knows, for each queue of which it does not know every kind.
     queues: BTreeMap<QueueName, BTreeSet<Kind>>,
-    /// When it said so.
     at: Option<Time>,
 }
 

@@ -47,14 +47,12 @@ pub struct WorkerDescription {
     /// The machine it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Its process there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The version of backstop it is built with; of a worker elsewhere, whatever it calls its
     /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Since when it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// How many jobs it can run at once, over all its queues.
@@ -68,7 +66,6 @@ pub struct WorkerDescription {
 /// A worker, with all that is known of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkerInfo {
-    /// What its beats show.
     pub status: WorkerStatus,
     /// What it tells of itself.
     pub about: WorkerDescription,
@@ -92,13 +89,12 @@ pub struct WorkerInfo {
 /// Some of the workers, by name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkerInfoPage {
-    /// Those that fit.
     pub workers: Vec<WorkerInfo>,
     /// The last one, where there are more.
     pub next: Option<WorkerName>,
 }
 
-/// How a worker is.
+/// Whether a worker is alive, by its last heartbeat and its state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WorkerHealth {
     /// It holds jobs and is not heard: they are taken over once its leases are over.
@@ -107,14 +103,12 @@ pub enum WorkerHealth {
     Stopping,
     /// It takes no new jobs.
     Quiet,
-    /// It works.
     Live,
     /// It is not heard, or has said goodbye, and holds nothing.
     Stopped,
 }
 
 impl WorkerHealth {
-    /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Silent => "not heard",
@@ -212,7 +206,6 @@ impl WorkerInfo {
 /// What became of an order, and what stands now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkerCommandResult {
-    /// What became of it.
     pub outcome: CommandOutcome,
     /// What the worker is asked for from now on.
     pub desired_state: Option<DesiredWorkerState>,

@@ -10,12 +10,10 @@ use backstop::{Backstop, OpenError, StoreAddress, StoreKind};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Where it is measured.
 pub(super) struct BenchStore {
     kind: StoreKind,
     /// As the user named it; our own file if nobody did.
     named: StoreAddress,
-    /// Where backstop is measured.
     measured: StoreAddress,
     /// For files; on the disk of the store, if that is one.
     folder: TempDir,
@@ -31,7 +29,6 @@ enum StoreCleanup {
     Nothing,
     /// Schemas with all that is in them.
     Schemas,
-    /// Keys, by their prefix.
     Keys,
 }
 
@@ -86,7 +83,6 @@ impl BenchStore {
         &self.named
     }
 
-    /// Where backstop is measured.
     pub(super) const fn measured(&self) -> &StoreAddress {
         &self.measured
     }
@@ -138,7 +134,6 @@ async fn written() -> Result<()> {
     Ok(tokio::task::spawn_blocking(rustix::fs::sync).await?)
 }
 
-/// Removes all jobs.
 async fn clear(backstop: &Backstop) -> Result<()> {
     let (selection, action) = (Selection::All, AmendAction::Delete);
     let mut amendment = AmendJobsRequest {

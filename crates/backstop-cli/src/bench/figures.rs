@@ -25,7 +25,6 @@ impl BenchRate {
         }
     }
 
-    /// Whole jobs a second.
     #[expect(clippy::cast_sign_loss, reason = "a rate is not negative")]
     pub(super) fn count_per_second(self) -> usize {
         self.per_second.round() as usize

@@ -29,7 +29,6 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Jobs of one request.
 const BATCH: usize = 100;
 /// Connections, each with one request under way; so many callers of the library too.
 const CONNECTIONS: usize = 8;
@@ -37,7 +36,6 @@ const CONNECTIONS: usize = 8;
 const PUSH_TARGET: usize = 40_000;
 const WORK_TARGET: usize = 20_000;
 
-/// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct HttpBench {
     push: HttpComparison,
@@ -222,7 +220,6 @@ fn settled_body(leased: &LeaseAnswerBody<'_>) -> String {
     body
 }
 
-/// Pushes new jobs.
 pub(super) async fn library_push(backstop: &Backstop, rounds: usize) -> Result<BenchRate> {
     let each = || {
         let backstop = backstop.clone();

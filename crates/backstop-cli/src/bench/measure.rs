@@ -34,7 +34,6 @@ pub(super) fn jobs(backstop: &Backstop, queue: &str, count: usize) -> Result<Vec
     (0..count).map(|n| job(backstop, queue, n)).collect()
 }
 
-/// Pushes in batches.
 pub(super) async fn bulk(
     backstop: &Backstop,
     count: usize,

@@ -38,7 +38,6 @@ const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// Jobs of one measurement of claims: so many seconds of it that all pages come up.
 const CYCLE_JOBS: usize = 500_000;
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 pub(super) struct PagesBench {
     #[serde(skip)]

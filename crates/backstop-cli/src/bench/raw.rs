@@ -12,7 +12,6 @@ use anyhow::Result;
 use backstop::{Durability, JobId, StoreKind, Time};
 use std::time::Duration;
 
-/// The raw figures.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawRates {
     /// Jobs inserted in batches of a thousand.

@@ -229,7 +229,6 @@ fn per_second(rate: BenchRate) -> String {
     grouped(rate.count_per_second())
 }
 
-/// `1234567` as `1,234,567`.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -10,7 +10,6 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One round of measurements.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct BenchRound {
     /// Jobs of other states that were present.

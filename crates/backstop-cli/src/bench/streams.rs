@@ -13,7 +13,6 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Instant;
 
-/// Records brought at once.
 const BATCH: usize = 1_000;
 /// Batches under way at once, each of keys of its own.
 const LANES: usize = 2;
@@ -22,7 +21,6 @@ const MANY_KEYS: usize = 100_000;
 /// Every so manieth record comes one position too late.
 const LATE_EVERY: usize = 10;
 
-/// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct StreamsBench {
     /// Jobs of the same store, for comparison.
@@ -89,7 +87,6 @@ pub(super) async fn measure(
     })
 }
 
-/// How records arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArrivalOrder {
     Kept,

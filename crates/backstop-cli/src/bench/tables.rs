@@ -29,7 +29,6 @@ const LOOKS_TIME: Duration = Duration::from_secs(10);
 /// 2026-03-01, noon: when it is looked at.
 const NOON_S: i64 = 1_772_366_400;
 
-/// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct TablesBench {
     database: &'static str,

@@ -44,7 +44,6 @@ pub(crate) struct DemoArgs {
     jobs: u64,
 }
 
-/// Plays the demo.
 pub(crate) async fn run(args: &DemoArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     if args.no_server {
         return short::run(args.jobs, context).await;

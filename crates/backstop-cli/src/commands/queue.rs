@@ -275,7 +275,6 @@ async fn clear(args: &QueueClearArgs, context: &CliContext) -> Result<ExitStatus
     Ok(ExitStatus::Success)
 }
 
-/// Whether that was meant.
 fn confirm_clear(queue: &QueueName, waiting: u64) -> Result<bool, CliError> {
     let question = format!(
         "Remove {} from {queue}? They cannot be brought back.",

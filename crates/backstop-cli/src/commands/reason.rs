@@ -15,7 +15,6 @@ pub(crate) struct ReasonArgs {
 }
 
 impl ReasonArgs {
-    /// The reason.
     pub(crate) fn reason(&self) -> Option<AuditReason> {
         self.reason.clone()
     }

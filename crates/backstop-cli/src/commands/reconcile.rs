@@ -7,7 +7,6 @@ use crate::output::words::{about, count};
 use backstop::sweeps::{ReconcileReport, Sweep, SweepError};
 use serde_json::{Map, Value, json};
 
-/// Compares, for every sweep.
 pub(crate) async fn run(context: &CliContext) -> Result<ExitStatus, CliError> {
     let sweeps = select_sweeps(None, context)?;
     let backstop = context.open_for_reading().await?;

@@ -89,7 +89,6 @@ pub(crate) async fn run(args: &ServeArgs, context: &CliContext) -> Result<ExitSt
     serve_loop.run(signals, hangups).await
 }
 
-/// What is under way.
 struct ServeLoop<'a> {
     args: &'a ServeArgs,
     context: &'a CliContext,

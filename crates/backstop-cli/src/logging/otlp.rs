@@ -84,7 +84,6 @@ fn resource(telemetry: &TelemetryConfig, of_environment: Option<String>) -> Reso
 }
 
 impl TracerGuard {
-    /// What sees the spans.
     pub(super) fn layer(&self) -> AnyLayer {
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer(SERVICE_USUAL))

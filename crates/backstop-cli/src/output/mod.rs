@@ -15,12 +15,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use table::TextTable;
 
-/// How results are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OutputFormat {
-    /// For programs.
     Json,
-    /// For people.
     Text,
 }
 
@@ -31,9 +28,7 @@ pub(crate) struct CliOutput {
     /// How logs are written. What goes between their lines is written as they are.
     logs: LogFormat,
     is_quiet: bool,
-    /// Colours for stdout.
     results: TextPaint,
-    /// Colours for stderr.
     notes: TextPaint,
 }
 
@@ -42,7 +37,6 @@ pub(crate) struct CliOutput {
     reason = "writing takes the one handle that commands are given, whatever it needs of it"
 )]
 impl CliOutput {
-    /// As the flags say.
     pub(crate) fn new(globals: &GlobalArgs) -> Self {
         let format = if globals.json {
             OutputFormat::Json
@@ -124,12 +118,10 @@ impl CliOutput {
         }
     }
 
-    /// Colours for stdout.
     pub(crate) fn paint(self) -> TextPaint {
         self.results
     }
 
-    /// Colours for stderr.
     pub(crate) fn paint_notes(self) -> TextPaint {
         self.notes
     }
@@ -160,7 +152,6 @@ pub(crate) fn json_text(value: &impl Serialize) -> Result<String, CliError> {
     ))
 }
 
-/// Whether stderr takes colours.
 pub(crate) fn stderr_has_colour() -> bool {
     TextPaint::new(io::stderr().is_terminal()).is_on()
 }

@@ -37,7 +37,6 @@ pub(super) fn render_marks(text: impl Display) -> String {
     shown
 }
 
-/// Colours, or their absence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextPaint(bool);
 
@@ -48,7 +47,6 @@ impl TextPaint {
         Self(is_terminal && !unwanted)
     }
 
-    /// Whether there are colours.
     pub(crate) fn is_on(self) -> bool {
         self.0
     }
@@ -61,32 +59,26 @@ impl TextPaint {
         }
     }
 
-    /// To be seen first.
     pub(crate) fn bold(self, text: impl Display) -> String {
         self.wrap("1", text)
     }
 
-    /// To be seen last.
     pub(crate) fn dim(self, text: impl Display) -> String {
         self.wrap("2", text)
     }
 
-    /// As it should be.
     pub(crate) fn good(self, text: impl Display) -> String {
         self.wrap("32", text)
     }
 
-    /// Somebody should know.
     pub(crate) fn warning(self, text: impl Display) -> String {
         self.wrap("33", text)
     }
 
-    /// Falls short.
     pub(crate) fn bad(self, text: impl Display) -> String {
         self.wrap("31", text)
     }
 
-    /// A command to type.
     pub(crate) fn command(self, text: impl Display) -> String {
         self.wrap("36", text)
     }

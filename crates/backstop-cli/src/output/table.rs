@@ -9,13 +9,9 @@ use comfy_table::{
 /// What a cell's content means; colour on a terminal, nothing elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CellTone {
-    /// Nothing special.
     Plain,
-    /// As it should be.
     Good,
-    /// Somebody should know.
     Warning,
-    /// Falls short.
     Bad,
 }
 
@@ -23,7 +19,6 @@ pub(crate) enum CellTone {
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// Rows under a header.
 #[derive(Clone, Debug)]
 pub(crate) struct TextTable {
     header: Vec<String>,
@@ -31,7 +26,6 @@ pub(crate) struct TextTable {
 }
 
 impl TextTable {
-    /// An empty table.
     pub(crate) fn new(header: &[&str]) -> Self {
         Self {
             header: header.iter().map(|title| (*title).to_owned()).collect(),
@@ -39,7 +33,6 @@ impl TextTable {
         }
     }
 
-    /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.styled_row(cells.into_iter().map(|text| (text, CellTone::Plain)));
     }
@@ -54,7 +47,6 @@ impl TextTable {
         );
     }
 
-    /// As text.
     pub(crate) fn render(&self, is_terminal: bool) -> String {
         if is_terminal {
             self.render_terminal()

@@ -19,7 +19,6 @@ pub(crate) fn schedules(worker: impl Display, config: &Config, output: CliOutput
     }
 }
 
-/// The sweeps that run.
 pub(crate) fn sweeps(sweeps: &[Sweep], output: CliOutput) {
     if !sweeps.is_empty() {
         let names: Vec<&str> = sweeps.iter().map(Sweep::name).collect();

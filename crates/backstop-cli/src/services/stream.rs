@@ -49,7 +49,6 @@ impl ServedStream {
         config.handler.clone().map(command).transpose().map(|_| ())
     }
 
-    /// Who serves it.
     pub(crate) fn worker(&self) -> String {
         self.stream.worker().to_string()
     }

@@ -32,12 +32,9 @@ impl Default for BreakerSettings {
 /// Settings that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBreaker {
-    /// A threshold of nothing.
     #[error("`{field}` is 0: {why}; write at least 1")]
     Zero {
-        /// The setting.
         field: &'static str,
-        /// What it would mean.
         why: &'static str,
     },
     /// No wait, or one without end.
@@ -59,9 +56,7 @@ pub enum InvalidBreaker {
          {half_open_max_calls}, or `half_open_max_calls` of at least {success_threshold}"
     )]
     Sticks {
-        /// The successes it takes.
         success_threshold: u32,
-        /// The probes there are.
         half_open_max_calls: u32,
     },
 }

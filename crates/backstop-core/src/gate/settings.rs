@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// When a gate shuts, and what it takes to reopen it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct GateSettings {
-    /// Deaths that shut it.
     pub deaths: u32,
     /// The time over which they are counted.
     pub within: Span,

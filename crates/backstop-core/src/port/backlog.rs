@@ -13,7 +13,6 @@ use async_trait::async_trait;
 /// What became of a new job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
-    /// It is in, durably.
     Inserted,
     /// It was in already: the same id, whatever state it is in by now.
     Same,
@@ -26,13 +25,11 @@ pub enum EnqueueOutcome {
     Conflict,
 }
 
-/// A request for work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The number all its leases will carry; drawn anew for every claim, and the same only to
     /// repeat one.
     pub number: LeaseNumber,
-    /// Who asks.
     pub worker: WorkerName,
     /// Until when the jobs are its own, unless it beats.
     pub until: Time,
@@ -43,7 +40,6 @@ pub struct Claim {
 /// What came of a claim.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClaimResult {
-    /// What was handed out.
     pub runs: Vec<LeasedRun>,
     /// Queues that did not answer while others did, as those in a part of a cluster that is gone.
     /// They may have handed out some all the same: whoever asks them again under the same number
@@ -52,7 +48,6 @@ pub struct ClaimResult {
 }
 
 impl ClaimResult {
-    /// Every queue answered.
     pub const fn whole(runs: Vec<LeasedRun>) -> Self {
         Self {
             runs,
@@ -61,12 +56,9 @@ impl ClaimResult {
     }
 }
 
-/// A sign of life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BeatRequest {
-    /// Whose.
     pub worker: WorkerName,
-    /// The queues it serves.
     pub queues: Vec<QueueName>,
     /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
     pub leases: Vec<Lease>,
@@ -87,7 +79,6 @@ pub struct BeatResult {
 }
 
 impl BeatResult {
-    /// Every queue answered.
     pub const fn whole(lost: Vec<Lease>) -> Self {
         Self {
             lost,
@@ -101,9 +92,7 @@ impl BeatResult {
 pub struct SeizeRequest {
     /// The number the jobs will carry from now on; as in [`Claim`].
     pub number: LeaseNumber,
-    /// Who takes over.
     pub worker: WorkerName,
-    /// Until when.
     pub until: Time,
     /// At most this many jobs.
     pub max: usize,
@@ -118,7 +107,6 @@ pub struct SeizeRequest {
 pub struct SeizedRun {
     /// The job under its new lease.
     pub run: LeasedRun,
-    /// Who had it.
     pub vanished: LostLease,
     /// Whether that one had noted by [`Backlog::begin`] that it began, under the lease it lost.
     pub begun: bool,
@@ -127,7 +115,6 @@ pub struct SeizedRun {
 /// What came of a [`Seize`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SeizeResult {
-    /// The jobs taken over.
     pub runs: Vec<SeizedRun>,
     /// Whether expired leases are left that another call would take: known to the store, not
     /// guessed from how many runs there are. A lease that its worker settles at this moment does
@@ -136,7 +123,6 @@ pub struct SeizeResult {
     pub more: bool,
 }
 
-/// What a promotion did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PromoteResult {
     /// How many jobs became ready.

@@ -12,18 +12,15 @@ use async_trait::async_trait;
 /// A value as it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cell {
-    /// Its name.
     pub name: String,
     /// Drawn at random by whoever wrote it: never the same for two changes.
     pub version: i64,
-    /// What was written.
     pub value: Vec<u8>,
 }
 
 /// A change of one value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CellSwap {
-    /// Its name.
     pub name: String,
     /// The version it was decided on; `None` if there was no such cell.
     pub seen: Option<i64>,
@@ -108,13 +105,11 @@ impl CellSwap {
     }
 }
 
-/// What a change does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SwapDecision {
     /// Nothing: it was applied before.
     AlreadyApplied,
     /// It is to be written.
     Apply,
-    /// It came too late.
     Conflict,
 }

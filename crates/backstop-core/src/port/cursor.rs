@@ -13,23 +13,17 @@ use std::fmt;
 pub enum JobCursor {
     /// In a list by time.
     Timed {
-        /// The time.
         at: i64,
         /// The number of arrival, among jobs of one time.
         no: i64,
     },
-    /// In the ready lines.
     Line {
-        /// The queue.
         queue: String,
-        /// The level in it.
         level: i64,
-        /// The place in that.
         seq: i64,
     },
     /// In a list by arrival.
     Arrival {
-        /// The number of arrival.
         no: i64,
     },
 }
@@ -102,14 +96,12 @@ impl fmt::Display for JobCursor {
 pub enum AmendTarget {
     /// These, and an answer for each.
     Ids(Vec<JobId>),
-    /// The next that fit.
     Matching(AmendScan),
 }
 
 /// What one call of an amendment looks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AmendScan {
-    /// Jobs that fit this.
     pub filter: Filter,
     /// And that this could apply to.
     pub action: AmendAction,
@@ -117,7 +109,6 @@ pub struct AmendScan {
     pub only: Option<JobState>,
     /// Behind this number of arrival.
     pub after: i64,
-    /// At most so many.
     pub max: usize,
 }
 

@@ -22,7 +22,6 @@ pub enum StoreError {
     Corrupt {
         /// What was asked of it.
         doing: &'static str,
-        /// What was found.
         cause: String,
     },
     /// It was asked for something that cannot be.
@@ -63,7 +62,6 @@ impl StoreError {
         }
     }
 
-    /// The caller is wrong.
     pub fn misuse(doing: &'static str, cause: impl ToString) -> Self {
         Self::Misuse {
             doing,
@@ -86,5 +84,4 @@ impl StoreError {
     }
 }
 
-/// What a store answers.
 pub type StoreResult<T> = Result<T, StoreError>;

@@ -18,23 +18,19 @@ use async_trait::async_trait;
 /// A page of a list to be read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListJobsRequest {
-    /// Which jobs.
     pub filter: Filter,
     /// Where the page before this one ended; made by the store, and opaque to everybody else.
     pub cursor: Option<String>,
     /// At most this many; clamped to 1 … [`crate::limits::PAGE_MAX`].
     pub limit: usize,
-    /// In which order.
     pub order: ListOrder,
 }
 
 /// In which order a list of ended jobs comes; other lists have one order only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ListOrder {
-    /// Newest end first.
     #[default]
     Newest,
-    /// Oldest end first.
     Oldest,
 }
 
@@ -44,7 +40,6 @@ pub enum ListOrder {
 /// [`crate::limits::PAGE_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ListJobsResult {
-    /// The jobs.
     pub jobs: Vec<Job>,
     /// Those among them that cannot be read. They hide nothing: the list goes on behind them.
     pub damaged: Vec<DamagedJob>,
@@ -69,7 +64,6 @@ pub struct DamagedJob {
 pub struct AmendJobsRequest {
     /// To which. Ids are at most [`crate::limits::AMEND_MAX`], and are done in one call.
     pub selection: Selection,
-    /// What.
     pub action: AmendAction,
     /// Only to jobs that are in this state when it is done; `None` leaves that to the action.
     pub only: Option<JobState>,
@@ -108,7 +102,6 @@ impl AmendJobsRequest {
     }
 }
 
-/// What an amendment did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AmendResult {
     /// To how many jobs it was applied.
@@ -149,20 +142,17 @@ impl StateCounts {
 /// What has ever happened in a queue; kept when the jobs are gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueTotals {
-    /// Jobs taken in.
     pub enqueued: u64,
     /// Runs that ended a job as done.
     pub done: u64,
     /// Runs that ended a job as dead.
     pub dead: u64,
-    /// Jobs called off.
     pub cancelled: u64,
 }
 
 /// A queue as an operator sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueStatus {
-    /// Its name.
     pub name: QueueName,
     /// Whether its jobs are given out.
     pub state: QueueState,
@@ -172,7 +162,6 @@ pub struct QueueStatus {
     pub totals: QueueTotals,
     /// When the job that is claimed next was to run.
     pub next_ready: Option<Time>,
-    /// How much it holds.
     pub bounds: QueueBounds,
 }
 
@@ -184,17 +173,13 @@ pub struct NewDeadLetter {
     pub job: NewJob,
     /// Runs that ended by themselves.
     pub attempts: u32,
-    /// Runs whose worker vanished.
     pub lost_leases: u32,
     /// How often an operator requeued it.
     pub requeues: u32,
     /// When it came in first.
     pub inserted_at: Time,
-    /// When it died.
     pub finished_at: Time,
-    /// Why.
     pub reason: EndReason,
-    /// What went wrong.
     pub history: FailureHistory,
 }
 
@@ -208,7 +193,6 @@ impl NewDeadLetter {
 /// The job that holds a unique key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UniqueKeyHolder {
-    /// Its id.
     pub job: JobId,
     /// Where it stands; `None` if it is gone, and left its key behind.
     pub state: Option<JobState>,
@@ -221,7 +205,6 @@ impl UniqueKeyHolder {
     }
 }
 
-/// Which groups of deaths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListGroupsRequest {
     /// Of this queue; of all if `None`.
@@ -233,11 +216,9 @@ pub struct ListGroupsRequest {
 /// Dead letters of one queue that died of the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterGroup {
-    /// The queue.
     pub queue: QueueName,
     /// What they have in common.
     pub fingerprint: Fingerprint,
-    /// How many there are.
     pub count: u64,
     /// When the first of those present died.
     pub first_at: Time,
@@ -250,7 +231,6 @@ pub struct DeadLetterGroup {
 /// Whether a queue gives out its jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueState {
-    /// It does.
     Active,
     /// It takes jobs in and keeps them.
     Paused,
@@ -259,9 +239,7 @@ pub enum QueueState {
 /// A worker as its beats show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerStatus {
-    /// Its name.
     pub name: WorkerName,
-    /// The queues it serves.
     pub queues: Vec<QueueName>,
     /// Its last sign of life.
     pub seen_at: Time,
@@ -282,13 +260,10 @@ pub struct ExpiredLeases {
 /// How long the ended jobs of a queue stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// Done ones so long.
     pub done_for: Span,
     /// And no more than so many of them.
     pub done_max: u64,
-    /// Cancelled ones so long.
     pub cancelled_for: Span,
-    /// Dead ones so long.
     pub dead_for: Span,
 }
 
@@ -309,7 +284,6 @@ pub struct PruneRequest {
     /// For queues without an entry; `None` leaves them alone: whoever knows nothing of a queue
     /// removes nothing of it.
     pub default: Option<Retention>,
-    /// For these.
     pub queues: Vec<(QueueName, Retention)>,
     /// At most so many removals in one call; clamped to [`crate::limits::PRUNE_MAX`].
     pub max: usize,
@@ -325,12 +299,9 @@ impl PruneRequest {
     }
 }
 
-/// What a pruning removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PruneResult {
-    /// Done jobs.
     pub done: usize,
-    /// Cancelled jobs.
     pub cancelled: usize,
     /// Dead jobs. Never silent: whoever prunes says so.
     pub dead: usize,
@@ -338,10 +309,8 @@ pub struct PruneResult {
     pub more: bool,
 }
 
-/// Looking and intervening.
 #[async_trait]
 pub trait OperatorStore: Send + Sync {
-    /// One job.
     async fn job(&self, id: JobId, now: Time) -> StoreResult<Option<Job>>;
 
     /// All jobs of an id, by their queues. Where a store knows ids by their queue, several queues
@@ -359,7 +328,6 @@ pub trait OperatorStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<Option<Job>>>;
 
-    /// A page of jobs.
     async fn jobs(&self, query: ListJobsRequest, now: Time) -> StoreResult<ListJobsResult>;
 
     /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until

@@ -8,7 +8,6 @@ use super::streams::StreamStore;
 use crate::time::Time;
 use async_trait::async_trait;
 
-/// Everything a store does.
 #[async_trait]
 pub trait Store: JobStore + OperatorStore + CellStore + StreamStore {
     /// Brings the store's shape up to what this version needs. Can be killed at any step and run
@@ -29,7 +28,6 @@ pub trait Store: JobStore + OperatorStore + CellStore + StreamStore {
     async fn examine(&self) -> StoreResult<ExaminationReport>;
 }
 
-/// What a migration did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MigrationResult {
     /// The version found; 0 for a new store.
@@ -54,14 +52,12 @@ pub struct ExaminationReport {
     pub store: String,
     /// The promise that its live settings allow, in words.
     pub promise: String,
-    /// What was looked at.
     pub findings: Vec<StoreFinding>,
 }
 
 /// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreFinding {
-    /// How it stands.
     pub severity: FindingSeverity,
     /// What it is, and what it is set to.
     pub what: String,
@@ -69,10 +65,8 @@ pub struct StoreFinding {
     pub advice: Option<String>,
 }
 
-/// How a finding stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingSeverity {
-    /// As it should be.
     Good,
     /// Works, but somebody should know.
     Warning,

@@ -25,22 +25,17 @@ pub enum OfferOutcome {
     Full,
 }
 
-/// A request for keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TakeRequest {
-    /// Of which stream.
     pub stream: StreamName,
     /// The number of their leases; drawn anew for every take, and the same only to repeat one.
     pub number: LeaseNumber,
-    /// Who asks.
     pub worker: WorkerName,
     /// Until when the keys are its own.
     pub until: Time,
-    /// Which keys.
     pub wanted: KeySelection,
 }
 
-/// Which keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySelection {
     /// These, whether there is something to decide or not, and whether they exist or not; none that
@@ -65,9 +60,7 @@ pub struct TakeResult {
 /// The right to advance a key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KeyLease {
-    /// The stream.
     pub stream: StreamName,
-    /// The key.
     pub key: StreamKey,
     /// The take that gave it out.
     pub number: LeaseNumber,
@@ -83,7 +76,6 @@ pub struct KeyAdvance {
     pub turn: u32,
     /// [`StoredKey::arrived`] as it was taken: what arrived since then is yet to be looked at.
     pub seen: u64,
-    /// What is to change.
     pub change: KeyChange,
     /// What becomes of the lease.
     pub lease_action: KeyLeaseAction,
@@ -114,46 +106,33 @@ pub enum AdvanceOutcome {
 /// A stream as an operator sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamStatus {
-    /// Its name.
     pub name: StreamName,
-    /// Keys that are known.
     pub keys: u64,
-    /// Keys that keep records.
     pub holding: u64,
-    /// Records that are kept.
     pub records: u64,
     /// When the oldest of them came in.
     pub oldest: Option<Time>,
-    /// What happened so far.
     pub counts: StreamCounts,
 }
 
 /// A part of the list of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListKeysRequest {
-    /// Of which stream.
     pub stream: StreamName,
-    /// Those behind this one.
     pub after: Option<StreamKey>,
-    /// Which ones.
     pub filter: KeyFilter,
     /// At most so many; clamped to 1 … [`limits::PAGE_MAX`].
     pub limit: usize,
 }
 
-/// Which keys are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyFilter {
-    /// All of them.
     All,
-    /// Those that keep records.
     Holding,
 }
 
-/// Who has a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyLeaseHolder {
-    /// The worker.
     pub worker: WorkerName,
     /// The end of its lease, unless it keeps it.
     pub until: Time,
@@ -162,19 +141,16 @@ pub struct KeyLeaseHolder {
 /// A key as an operator sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyStatus {
-    /// The key.
     pub key: StreamKey,
     /// The last position that was handled or passed.
     pub watermark: Option<i64>,
     /// What the rules remember, as bytes.
     pub state: Vec<u8>,
-    /// Records that are kept.
     pub records: u64,
     /// When the oldest of them came in.
     pub oldest: Option<Time>,
     /// When it is due, if nobody has it.
     pub due: Option<Time>,
-    /// Who has it.
     pub holder: Option<KeyLeaseHolder>,
 }
 
@@ -228,7 +204,6 @@ pub trait StreamStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<AdvanceOutcome>>;
 
-    /// All streams, by name.
     async fn streams(&self) -> StoreResult<Vec<StreamStatus>>;
 
     /// The next keys of a stream, by the bytes of their names.

@@ -20,7 +20,6 @@ pub enum InvalidPolicy {
         "a custom policy is code: give it to a queue's settings in the program that works the queue"
     )]
     Custom,
-    /// An unknown curve.
     #[error(
         "`{0}` is not a kind of policy; kinds are exponential, fibonacci, steps, progressive, constant, polynomial"
     )]
@@ -29,26 +28,14 @@ pub enum InvalidPolicy {
     #[error(
         "`{field}` does not belong to a policy of kind {kind}; remove it, or name another `kind`"
     )]
-    Foreign {
-        /// The setting.
-        field: &'static str,
-        /// The curve.
-        kind: String,
-    },
+    Foreign { field: &'static str, kind: String },
     /// A setting that must be there.
     #[error("a policy of kind {kind} needs `{field}`")]
-    Missing {
-        /// The setting.
-        field: &'static str,
-        /// The curve.
-        kind: String,
-    },
+    Missing { field: &'static str, kind: String },
     /// A setting out of bounds.
     #[error("`{field}` must be {must}")]
     OutOfBounds {
-        /// The setting.
         field: &'static str,
-        /// Its bounds.
         must: &'static str,
     },
 }
@@ -164,7 +151,6 @@ impl RetryPolicy {
         check_policy(written, &Self::of_queues())
     }
 
-    /// This policy as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&policy_to_input(self))
             .expect("a policy has only text, numbers and lists")

@@ -6,11 +6,8 @@ use crate::time::Span;
 /// The wait after one failure: somewhere between `min` and `max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPreview {
-    /// After so many failures.
     pub failures: u32,
-    /// At the lowest draw.
     pub min: Span,
-    /// At the highest draw.
     pub max: Span,
 }
 

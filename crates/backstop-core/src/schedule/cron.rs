@@ -48,18 +48,15 @@ pub enum InvalidCron {
         "`{0}` has {1} fields; write five, without seconds and years: minute, hour, day of the month, month, day of the week, such as 30 8 * * *"
     )]
     Fields(String, usize),
-    /// No such nickname.
     #[error(
         "`{0}` is not known; there are @hourly, @daily (@midnight), @weekly, @monthly and @yearly (@annually)"
     )]
     Nickname(String),
-    /// A field is wrong.
     #[error("`{0}`: {1}")]
     Field(String, String),
     /// It is longer than anything sensible.
     #[error("a cron expression has at most {CRON_CHARS_MAX} characters; this one has {0}")]
     TooLong(usize),
-    /// No date fits.
     #[error("`{0}` never comes: no date fits it")]
     Never(String),
 }
@@ -111,7 +108,6 @@ impl Cron {
         }
     }
 
-    /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -195,10 +191,8 @@ impl Zone {
             .map_err(|_| InvalidZone(name.to_owned()))
     }
 
-    /// Coordinated Universal Time.
     pub const UTC: Self = Self(TimeZone::UTC);
 
-    /// Its IANA name.
     pub fn as_str(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
     }
@@ -273,7 +267,6 @@ fn local_time(second: i64) -> DateTime {
     Offset::UTC.to_datetime(timestamp(second))
 }
 
-/// The reverse of [`local_time`].
 fn local_second(local: DateTime) -> i64 {
     local
         .duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0))

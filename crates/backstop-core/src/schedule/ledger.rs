@@ -45,18 +45,14 @@ pub enum InstantOutcome {
     Triggered(JobId),
     /// The run of this instant stands for it.
     Coalesced(Time),
-    /// Given up.
     Missed(SkipReason),
-    /// Not wanted.
     Skipped(SkipReason),
 }
 
 /// Why an instant has no run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SkipReason {
-    /// The schedule was paused.
     Paused,
-    /// It makes up nothing.
     Policy,
     /// More were missing than it makes up.
     OverMax,
@@ -67,7 +63,6 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Paused => "paused",
@@ -86,7 +81,6 @@ impl fmt::Display for SkipReason {
 }
 
 impl InstantOutcome {
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Due => "due",
@@ -154,9 +148,7 @@ impl fmt::Display for InstantOutcome {
 pub struct LedgerEntry {
     /// The instant; of a run by hand, when it was asked for.
     pub instant: Time,
-    /// What became of it.
     pub outcome: InstantOutcome,
-    /// When that was.
     pub at: Time,
 }
 
@@ -186,7 +178,6 @@ impl LedgerEntry {
     }
 }
 
-/// A day, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct UtcDay(i64);
 
@@ -203,7 +194,6 @@ impl UtcDay {
         (from.0..=until.0).map(Self)
     }
 
-    /// Its first moment.
     pub const fn start(self) -> Time {
         Time::from_micros(self.0.saturating_mul(DAY.as_micros()))
     }
@@ -236,7 +226,6 @@ impl LedgerPage {
         }
     }
 
-    /// Which day.
     pub const fn day(&self) -> UtcDay {
         self.day
     }

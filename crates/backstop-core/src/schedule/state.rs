@@ -30,13 +30,11 @@ pub struct ScheduleState {
     /// Since when it is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Time>,
-    /// Former pauses: from, until.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pauses: Vec<(Time, Time)>,
     /// The rules it was under, the latest last.
     #[serde(default)]
     rules: Vec<ScheduleRule>,
-    /// Its newest run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LatestRun>,
 }
@@ -44,18 +42,15 @@ pub struct ScheduleState {
 /// The newest run of a schedule.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatestRun {
-    /// Its instant.
     pub instant: Time,
     /// What became of it, in the ledger's word.
     pub what: String,
-    /// When that was.
     pub at: Time,
 }
 
 /// A rule and how far it has been dealt with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct ScheduleRule {
-    /// Cron and zone.
     text: String,
     /// When it took the place of another one; `None` for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +65,6 @@ struct ScheduleRule {
 /// Instants of a rule that was replaced: those behind `after`, up to the replacement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct LeftoverInstants {
-    /// Cron and zone.
     text: String,
     after: Time,
 }

@@ -9,7 +9,6 @@ use crate::time::{Span, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// When everything begins.
 const START: Time = Time::from_micros(0);
 /// How much longer than a call its permit lasts: no worker dies here.
 const GRACE: Span = Span::minutes(1);
@@ -66,7 +65,6 @@ struct SimulationRun<'a> {
     running: VecDeque<SimulatedCall>,
     /// When a breaker that lets nothing through is worth asking again.
     ask_again: Option<Time>,
-    /// Waits so far.
     waits: u64,
     /// The calls of a bucket that began after the outage.
     recovered: Vec<u64>,

@@ -11,7 +11,6 @@ pub enum InvalidScenario {
     /// No jobs, or no number of them.
     #[error("{0} jobs a second is no rate; it must be above 0")]
     Rate(f64),
-    /// Nobody to run them.
     #[error("a concurrency of 0 runs nothing; it must be at least 1")]
     Concurrency,
     /// Calls that take no time, or for ever.
@@ -24,14 +23,11 @@ pub enum InvalidScenario {
         "an outage from {from} to {until} cannot be simulated over {run_for}: it must take some time, and end before the simulation"
     )]
     Outage {
-        /// Its beginning.
         from: Span,
-        /// Its end.
         until: Span,
         /// The end of the simulation.
         run_for: Span,
     },
-    /// Longer than anything waits.
     #[error("{0} is too long to simulate; it must be at most {DELAY_MAX}")]
     TooLong(Span),
     /// Too coarse or too fine.
@@ -39,7 +35,6 @@ pub enum InvalidScenario {
         "buckets of {bucket} over {run_for} cannot be reported; there must be 1 to {SIMULATED_BUCKETS_MAX} of them"
     )]
     Buckets {
-        /// Their length.
         bucket: Span,
         /// The end of the simulation.
         run_for: Span,

@@ -6,9 +6,7 @@ use std::fmt;
 
 /// Looks that are remembered, one a minute: alarms are about the last ten minutes.
 const SAMPLES: usize = 11;
-/// Timeouts per record added.
 const TIMEOUT_RATE_MAX: f64 = 0.05;
-/// Overflows per record added.
 const OVERFLOW_RATE_MAX: f64 = 0.001;
 
 /// Why somebody should look at a stream.
@@ -23,10 +21,8 @@ pub enum StreamAlarm {
 }
 
 impl StreamAlarm {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::TimeoutRate, Self::OverflowRate, Self::HeldGrowing];
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TimeoutRate => "timeout_rate",

@@ -3,7 +3,6 @@
 use super::grid::OffStep;
 use crate::time::Time;
 
-/// What follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyStep {
     /// The handler is to be called; the window goes on when it is told what came of it.
@@ -16,29 +15,13 @@ pub enum KeyStep {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandlerCall {
     /// A record, at its turn.
-    Handle {
-        /// Its place.
-        position: i64,
-    },
+    Handle { position: i64 },
     /// A position whose record did not come.
-    Miss {
-        /// Its place.
-        position: i64,
-    },
+    Miss { position: i64 },
     /// The rest of a gap that is too wide to be told one by one.
-    MissRange {
-        /// The first place.
-        position: i64,
-        /// The last place.
-        to: i64,
-        /// How many there are.
-        count: u64,
-    },
+    MissRange { position: i64, to: i64, count: u64 },
     /// A record that came after it was declared missing.
-    Amend {
-        /// Its place.
-        position: i64,
-    },
+    Amend { position: i64 },
 }
 
 impl HandlerCall {
@@ -63,36 +46,24 @@ impl HandlerCall {
     }
 }
 
-/// Something that is so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyEvent {
     /// A record for a position that was handled, passed or is held.
     Duplicate {
-        /// Its place.
         position: i64,
         /// Where that is, if it is off the grid of its key: then nobody may have seen the record.
         off_step: Option<OffStep>,
     },
     /// A record for a position that was declared missing; it is dropped.
-    Late {
-        /// Its place.
-        position: i64,
-    },
+    Late { position: i64 },
     /// A record of a disabled key.
-    Ignored {
-        /// Its place.
-        position: i64,
-    },
+    Ignored { position: i64 },
     /// A record waits from now on.
-    Held {
-        /// Its place.
-        position: i64,
-    },
+    Held { position: i64 },
     /// The key will be looked at again.
     Wait {
         /// The lowest place that is held.
         position: i64,
-        /// When.
         until: Time,
         /// For the how manieth time.
         attempt: u32,
@@ -108,8 +79,5 @@ pub enum KeyEvent {
         position: i64,
     },
     /// Nothing is held any more, and nothing was given up for it.
-    Cleared {
-        /// The watermark.
-        position: i64,
-    },
+    Cleared { position: i64 },
 }

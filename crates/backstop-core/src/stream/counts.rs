@@ -19,7 +19,6 @@ pub enum StreamCounter {
     CircuitBreaker,
     /// Times a key was looked at in vain and waits on.
     Rescheduling,
-    /// Records handled.
     Handled,
     /// Positions declared missing, those in ranges included.
     Misses,
@@ -29,7 +28,6 @@ pub enum StreamCounter {
     Late,
     /// Records that failed for good.
     Dead,
-    /// Records of disabled keys.
     Ignored,
     /// Records handled without the store, because it did not answer.
     StoreFailures,
@@ -63,7 +61,6 @@ impl StreamCounter {
         Self::OffStep,
     ];
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -107,7 +104,6 @@ impl StreamCounts {
         &self.0
     }
 
-    /// Each with its word.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         StreamCounter::ALL
             .into_iter()
@@ -121,7 +117,6 @@ impl StreamCounts {
         }
     }
 
-    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

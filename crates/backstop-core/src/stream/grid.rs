@@ -15,7 +15,6 @@ use std::fmt;
 /// A position that is off the grid of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffStep {
-    /// The position.
     pub position: i64,
     /// The step it is not on.
     pub step: i64,

@@ -41,7 +41,6 @@ pub struct KeyState {
     /// What was handled without the store, ahead of the watermark, by position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<OfflineRange>,
-    /// What was declared missing.
     #[serde(skip_serializing_if = "MissedPositions::is_empty")]
     pub missed: MissedPositions,
     /// What came after it was declared missing, and when; the latest ones.
@@ -55,7 +54,6 @@ pub struct KeyState {
 /// A record that was off the grid of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffStepRecord {
-    /// Where it was.
     #[serde(flatten)]
     pub place: OffStep,
     /// Whether it was handled; otherwise it was dropped as a duplicate.
@@ -77,11 +75,9 @@ pub struct GapWait {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(i64, i64, i64, i64)", into = "(i64, i64, i64, i64)")]
 pub struct OfflineRange {
-    /// The first of them.
     pub from: i64,
     /// The step of the record there.
     pub step: i64,
-    /// The last of them.
     pub to: i64,
     /// The step of the record there.
     pub last_step: i64,
@@ -116,7 +112,6 @@ impl OfflineRange {
 pub struct FailingCall {
     /// The position it was about.
     pub position: i64,
-    /// How often it failed.
     pub failures: u32,
     /// When it is tried again, in microseconds since 1970.
     pub due: i64,
@@ -124,7 +119,6 @@ pub struct FailingCall {
     /// longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<i64>,
-    /// When it failed first.
     pub since: i64,
     /// What its handler said, cut short.
     #[serde(default)]

@@ -51,7 +51,6 @@ impl PositionRange {
 }
 
 impl MissedPositions {
-    /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

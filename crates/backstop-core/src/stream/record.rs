@@ -17,7 +17,6 @@ pub struct Record {
     pub step: i64,
     /// Who it belongs to, where a stream is switched on for some and not for others.
     pub tenant: Option<Arc<str>>,
-    /// What the handler gets.
     pub payload: Payload,
 }
 
@@ -26,11 +25,8 @@ pub struct Record {
 pub struct HeldRecord {
     /// How far from it the next one is expected.
     pub step: i64,
-    /// Who it belongs to.
     pub tenant: Option<Arc<str>>,
-    /// What the handler gets.
     pub payload: Payload,
-    /// When it came in.
     pub at: Time,
     /// Whether it was counted as added: it waits, and did not just arrive.
     pub waits: bool,

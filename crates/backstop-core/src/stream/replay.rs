@@ -33,7 +33,6 @@ pub struct Replay {
     effects: Vec<ReplayEffect>,
 }
 
-/// One key.
 #[derive(Debug)]
 struct ReplayKey {
     window: KeyWindow,

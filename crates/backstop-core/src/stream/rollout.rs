@@ -16,7 +16,6 @@ pub struct Rollout {
 }
 
 impl Default for Rollout {
-    /// On for everybody.
     fn default() -> Self {
         Self {
             percent: 100.0,

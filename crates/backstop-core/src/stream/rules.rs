@@ -55,7 +55,6 @@ pub enum LatePolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadRecordPolicy {
-    /// Goes past it.
     #[default]
     Skip,
     /// Handles nothing more until somebody acts.
@@ -84,7 +83,6 @@ impl Default for StreamRules {
 }
 
 impl StreamRules {
-    /// Whether they make sense.
     pub fn check(&self) -> Result<(), InvalidStreamRules> {
         let wrong = |problem: String| Err(InvalidStreamRules(problem));
         if self.steps.is_empty() || self.steps.len() > WAITS_MAX {

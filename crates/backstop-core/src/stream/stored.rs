@@ -9,7 +9,6 @@ use std::sync::Arc;
 /// A key as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredKey {
-    /// The key.
     pub key: StreamKey,
     /// The last position that was handled or passed.
     pub watermark: Option<i64>,
@@ -42,18 +41,14 @@ impl StoredKey {
 /// A record as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredRecord {
-    /// Its place.
     pub position: i64,
     /// How far from it the next one is expected.
     pub step: i64,
-    /// Who it belongs to.
     pub tenant: Option<Arc<str>>,
-    /// When it came in.
     pub at: Time,
     /// The number of its arrival at this key, from 1 on; 0 for one that whoever had the key's lease
     /// put there.
     pub arrival: u64,
-    /// What the handler gets.
     pub payload: Payload,
 }
 

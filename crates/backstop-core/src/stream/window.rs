@@ -181,7 +181,6 @@ impl KeyWindow {
         }
     }
 
-    /// The key.
     pub const fn key(&self) -> &StreamKey {
         &self.key
     }
@@ -191,7 +190,6 @@ impl KeyWindow {
         self.watermark
     }
 
-    /// What the rules remember.
     pub const fn state(&self) -> &KeyState {
         &self.state
     }
@@ -223,7 +221,6 @@ impl KeyWindow {
         &self.counts
     }
 
-    /// Counts one more.
     pub fn count(&mut self, count: StreamCounter) {
         self.counts[count] += 1;
     }

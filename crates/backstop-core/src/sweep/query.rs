@@ -9,14 +9,10 @@ use std::fmt::Write;
 /// How the name of the parameter is written.
 const CUTOFF: &str = ":cutoff";
 
-/// Whose SQL it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqlDialect {
-    /// SQLite's.
     Sqlite,
-    /// PostgreSQL's.
     Postgres,
-    /// MySQL's and MariaDB's.
     Mysql,
 }
 
@@ -120,13 +116,9 @@ struct SqlToken {
 }
 
 enum SqlTokenKind {
-    /// Space, or a comment.
     Blank,
-    /// A semicolon.
     End,
-    /// `:cutoff`.
     Cutoff,
-    /// Anything else.
     Text,
 }
 
@@ -237,7 +229,6 @@ fn string(text: &str, quote: char, escapes: bool) -> usize {
     text.len()
 }
 
-/// PostgreSQL's `$tag$ … $tag$`.
 fn dollars(text: &str) -> Option<usize> {
     let tag = text[1..].find('$').map(|at| &text[..at + 2])?;
     let name = &tag[1..tag.len() - 1];

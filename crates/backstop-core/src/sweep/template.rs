@@ -45,14 +45,12 @@ pub enum InvalidTemplate {
 pub struct UnknownColumn {
     /// The one that was asked for.
     pub column: String,
-    /// Those there are.
     pub columns: Vec<String>,
 }
 
 /// A row of which nothing can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRow {
-    /// It lacks a column.
     #[error(transparent)]
     Unknown(#[from] UnknownColumn),
     /// What its key is made of is NULL.
@@ -197,11 +195,8 @@ pub enum PayloadTemplate {
     Row,
     /// The same for every row.
     Fixed(Value),
-    /// A text.
     Text(TextTemplate),
-    /// A list.
     List(Vec<PayloadTemplate>),
-    /// An object.
     Object(Vec<(String, PayloadTemplate)>),
 }
 

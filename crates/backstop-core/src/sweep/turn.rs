@@ -13,13 +13,10 @@ use serde::{Deserialize, Serialize};
 /// A run of a sweep: the last one that began.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SweepTurn {
-    /// When it began.
     pub began: Time,
     /// When its runner is taken for dead, unless it has ended.
     pub until: Time,
-    /// Who runs it.
     pub runner: String,
-    /// Whether it has ended.
     pub ended: bool,
 }
 
@@ -27,9 +24,7 @@ pub struct SweepTurn {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{runner} has run it since {began}; look again at {again}")]
 pub struct SweepBusyError {
-    /// Who.
     pub runner: String,
-    /// Since when.
     pub began: Time,
     /// When it may be begun next.
     pub again: Time,

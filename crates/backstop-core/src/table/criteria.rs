@@ -6,9 +6,7 @@ use crate::time::{Span, Time};
 /// Which open rows are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DueCriteria {
-    /// Not inserted before this.
     pub inserted_from: Time,
-    /// And this.
     pub due: DueRows,
 }
 
@@ -30,18 +28,14 @@ pub enum DueRows {
 /// Rows with the same wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailureGroup {
-    /// With so many failures.
     pub failures: u32,
-    /// Or with more.
     pub or_more: bool,
     /// Due if their last failure was not after this.
     pub last_failure_until: Time,
 }
 
-/// A stretch of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InsertWindow {
-    /// From this on.
     pub from: Time,
     /// And before this; `None` for no end.
     pub before: Option<Time>,

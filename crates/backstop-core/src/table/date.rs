@@ -20,10 +20,8 @@ use serde::{Deserialize, Serialize};
 pub enum DateForm {
     /// In the database's own type, with so many digits of a second.
     Native {
-        /// From 0 to 6.
         digits: u8,
     },
-    /// As text.
     Text(TextDateForm),
     /// In whole seconds since 1970.
     Seconds,
@@ -33,7 +31,6 @@ pub enum DateForm {
     Micros,
 }
 
-/// How text says when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextDateForm {
     /// Between date and time: a space or a T.
@@ -49,11 +46,8 @@ pub struct TextDateForm {
 /// How text says that it is in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TextZone {
-    /// Not at all.
     Missing,
-    /// `Z`.
     Letter,
-    /// `+00:00`.
     Offset,
 }
 
@@ -61,22 +55,16 @@ pub enum TextZone {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DateFormat {
-    /// `2026-03-01 12:00:00`, in UTC.
     Text,
-    /// `2026-03-01T12:00:00Z`.
     Rfc3339,
-    /// Seconds since 1970.
     Seconds,
-    /// Milliseconds since 1970.
     Millis,
-    /// Microseconds since 1970.
     Micros,
 }
 
 /// A date as a column holds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DateValue {
-    /// A number.
     Number(i64),
     /// Text; also what a native type is given as.
     Text(String),
@@ -90,14 +78,12 @@ const MICROS_FROM: i64 = 100_000_000_000_000;
 const TO_THE_SECOND: usize = 19;
 
 impl TextDateForm {
-    /// `2026-03-01 12:00:00`.
     pub const PLAIN: Self = Self {
         separator: ' ',
         digits: 0,
         zone: TextZone::Missing,
         is_uniform: true,
     };
-    /// `2026-03-01T12:00:00Z`.
     pub const RFC3339: Self = Self {
         separator: 'T',
         digits: 0,
@@ -238,7 +224,6 @@ impl DateForm {
         }
     }
 
-    /// Its name among people.
     pub fn word(&self) -> String {
         match self {
             Self::Native { .. } => "native".to_owned(),

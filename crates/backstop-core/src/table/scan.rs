@@ -30,7 +30,6 @@ use serde::{Deserialize, Serialize};
 pub struct RowCursor {
     /// When the row was inserted, as its column says it.
     pub inserted: String,
-    /// Its key.
     pub key: String,
 }
 
@@ -49,7 +48,6 @@ pub struct TableScan {
 /// Rows behind the stretch before it and up to a place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScanRange {
-    /// The last of them.
     pub until: RowCursor,
     /// As of when they were tried.
     pub at: Time,
@@ -59,9 +57,7 @@ pub struct ScanRange {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(String, Time)", into = "(String, Time)")]
 pub struct ScanExtraRow {
-    /// Its key.
     pub key: String,
-    /// As of when.
     pub at: Time,
 }
 

@@ -44,7 +44,6 @@ pub struct TableState {
     pub slot: Option<Time>,
     /// A pass by age that has not come to its end.
     pub round: Option<TableScan>,
-    /// Rows in somebody's hands.
     pub claims: Vec<RowClaim>,
     /// Rows that somebody had who is gone.
     pub orphans: Vec<String>,
@@ -70,7 +69,6 @@ pub struct FailingPasses {
     pub since: Time,
     /// When the last one did.
     pub at: Time,
-    /// How many there were.
     pub passes: u64,
     /// Of what the last one failed.
     pub error: String,
@@ -89,7 +87,6 @@ pub struct UnburiedRows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FullStorage {
-    /// Their queue.
     Letters,
     /// The marks of rows that were copied: without its mark a row would be copied again once its
     /// letter is removed.
@@ -116,7 +113,6 @@ impl FullStorage {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExpiredRowScan {
-    /// When it began.
     pub began: Option<Time>,
     /// The last row that was looked at.
     pub cursor: Option<RowCursor>,
@@ -146,7 +142,6 @@ impl ExpiredRowScan {
 /// What a look at every open row found. A query for what is due cannot see these rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TableSurvey {
-    /// When it was made.
     pub at: Time,
     /// Whether dates that are text are in more than one form, so that they do not sort as times do.
     pub is_mixed: bool,
@@ -166,13 +161,10 @@ impl TableSurvey {
 /// The rows of one runner.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RowClaim {
-    /// Who, for people.
     pub runner: String,
     /// Drawn anew for every pass.
     pub number: i64,
-    /// When its lease ends.
     pub until: Time,
-    /// Its rows.
     pub rows: Vec<HeldTableRow>,
 }
 
@@ -180,7 +172,6 @@ pub struct RowClaim {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(String, i64)", into = "(String, i64)")]
 pub struct HeldTableRow {
-    /// Its key.
     pub key: String,
     /// Since when, to the millisecond.
     pub since: Time,
@@ -253,7 +244,6 @@ impl TableState {
         is_free
     }
 
-    /// A pass failed.
     pub fn fail(&mut self, error: &str, clock: Time) {
         let before = self.failing.take();
         self.failing = Some(FailingPasses {

@@ -27,7 +27,6 @@ const RESERVED: [&str; 15] = [
 pub struct KafkaProperties(BTreeMap<String, String>);
 
 impl KafkaProperties {
-    /// Sets one.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.0.insert(name.into(), value.into());
     }

@@ -79,7 +79,6 @@ impl Drop for StatementGuard {
     }
 }
 
-/// Calls by their queues.
 pub(super) struct PerQueueBatcher {
     by_queues: HashMap<QueueSet, QueueSetCalls>,
     /// Lanes that have something to send and may.

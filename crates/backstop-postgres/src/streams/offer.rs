@@ -11,7 +11,6 @@ use tokio_postgres::types::Type;
 
 const DOING: &str = "offering";
 
-/// Takes records in.
 pub(super) async fn offer(
     link: &PostgresLink,
     commit: CommitMode,

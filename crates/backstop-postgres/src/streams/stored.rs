@@ -50,7 +50,6 @@ pub(super) fn stored(rows: &[Row]) -> StoreResult<Vec<StoredKey>> {
     Ok(keys)
 }
 
-/// What a key keeps.
 #[derive(Default)]
 struct KeyRecords {
     count: u64,

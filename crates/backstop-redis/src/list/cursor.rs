@@ -12,9 +12,7 @@ pub(crate) enum RedisListCursor {
     Member(Vec<u8>),
     /// In the ready line of a queue.
     Line {
-        /// The queue.
         queue: String,
-        /// The place.
         place: u64,
         /// Who stood there: others may share the place.
         member: Vec<u8>,
@@ -82,7 +80,6 @@ impl fmt::Display for RedisListCursor {
     }
 }
 
-/// Bytes as text.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes
         .iter()

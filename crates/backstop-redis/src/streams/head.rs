@@ -11,7 +11,6 @@ use backstop_core::{Payload, StreamKey, Time, WorkerName};
 use redis::Value;
 use std::ops::Range;
 
-/// Bytes before the worker.
 const HEAD: usize = 60;
 const NEVER: [u8; 8] = [0; 8];
 /// Bytes of a record before its tenant.
@@ -112,7 +111,6 @@ pub(crate) struct RecordWindow {
     records: Vec<StoredRecord>,
     /// Those that cannot be read, and keep nobody from the rest.
     damaged: u64,
-    /// Bytes of their payloads.
     pub(crate) bytes: usize,
 }
 

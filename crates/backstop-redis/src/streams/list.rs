@@ -18,7 +18,6 @@ const DOING: &str = "listing streams";
 /// Heads read by one command: what the rules remember may be large.
 const HEADS_AT_ONCE: usize = 100;
 
-/// All streams, by name.
 pub(crate) async fn streams(base: &StoreContext) -> StoreResult<Vec<StreamStatus>> {
     let mut streams = Vec::new();
     for name in names(base, DOING).await? {

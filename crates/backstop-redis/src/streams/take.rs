@@ -21,7 +21,6 @@ pub(super) const DOING: &str = "taking keys";
 /// Keys of one script: while it runs, the server does nothing else.
 pub(super) const KEYS_AT_ONCE: usize = 1_000;
 
-/// Takes these keys.
 pub(crate) async fn take(
     base: &StoreContext,
     take: &TakeRequest,
@@ -71,13 +70,11 @@ pub(super) struct KeyTaker<'a> {
     pub(super) now: Time,
 }
 
-/// Keys of one shard.
 pub(super) struct ShardKeys<'a> {
     pub(super) shard: StreamShard<'a>,
     pub(super) keys: Vec<&'a StreamKey>,
 }
 
-/// What a shard answered.
 pub(super) struct ShardHandout<'a> {
     pub(super) shard: StreamShard<'a>,
     pub(super) next_due: Option<Time>,

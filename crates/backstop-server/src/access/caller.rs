@@ -13,19 +13,14 @@ use std::sync::Arc;
 pub enum Scope {
     /// Put jobs and records in.
     Push,
-    /// Lease, settle and beat.
     Work,
-    /// Look; secrets stay hidden.
     Read,
-    /// Everything, payloads whole included.
     Admin,
 }
 
 impl Scope {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Push, Self::Work, Self::Read, Self::Admin];
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Push => "push",
@@ -58,12 +53,10 @@ impl FromStr for Scope {
     }
 }
 
-/// Several rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScopeSet(u8);
 
 impl ScopeSet {
-    /// Every right there is.
     pub const ALL: Self = Self(1 << Scope::Admin as u8);
 
     /// Whether `scope` is among them, by itself or through `admin`.

@@ -52,9 +52,7 @@ const ADMISSION_CALL: &str = "finding out who asks";
 /// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionPeer {
-    /// Its address.
     pub address: IpAddr,
-    /// Whether it speaks TLS.
     pub is_encrypted: bool,
 }
 

@@ -20,7 +20,6 @@ pub enum QueueScope {
     /// All, and what goes across them.
     #[default]
     AllQueues,
-    /// These, and nothing else.
     Queues(Arc<BTreeSet<QueueName>>),
 }
 
@@ -125,7 +124,6 @@ fn refuse_other_queues(limits: &str, why: std::fmt::Arguments<'_>) -> Problem {
 pub(super) const OTHER_QUEUES: &str = "other-queues";
 pub(super) const OTHER_QUEUES_TITLE: &str = "The token is for some queues only";
 
-/// Queues in words.
 fn list_queue_names(queues: &BTreeSet<QueueName>) -> String {
     let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
     format!(

@@ -14,12 +14,10 @@ use backstop_core::limits::{
 };
 use std::time::Duration;
 
-/// Who reads the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RequestAudience {
     /// A program that called the API.
     Program,
-    /// Somebody at a browser.
     Person,
 }
 
@@ -39,11 +37,9 @@ impl RequestAudience {
 /// Why a request is turned away.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RequestRefusal {
-    /// It has no token.
     NoToken,
     /// Its token is none of ours.
     WrongToken,
-    /// Its token has ended.
     ExpiredToken,
     /// Too many wrong ones came from that address.
     TooManyFailures(Duration),
@@ -65,7 +61,6 @@ pub(crate) enum RequestRefusal {
     TooManyReads,
     /// It takes longer than it may.
     TooSlow(Duration),
-    /// Answering it broke.
     Broken,
 }
 

@@ -9,11 +9,9 @@ use axum::http::Method;
 /// What a request needs to be let through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequiredAccess {
-    /// Nothing: anybody may.
     Public,
     /// A token or a session, whatever its rights.
     AnyCaller,
-    /// A right.
     Scope(Scope),
 }
 
@@ -29,11 +27,8 @@ pub enum RouteScope {
 /// What is done, as far as rights go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RouteMethod {
-    /// GET and HEAD.
     Get,
-    /// POST.
     Post,
-    /// DELETE.
     Delete,
 }
 

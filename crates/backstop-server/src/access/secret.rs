@@ -54,7 +54,6 @@ impl SecretHash {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// As it is kept.
     pub(super) fn to_hex(&self) -> String {
         hex(&self.0)
     }

@@ -22,7 +22,6 @@ const CELL_PREFIX: &str = "session/";
 pub(super) struct LoginSession {
     /// The id of the token that opened it.
     pub(super) token: String,
-    /// When it ends.
     pub(super) expires_at: Time,
 }
 

@@ -44,7 +44,6 @@ struct TokenCacheState {
 #[derive(Clone)]
 struct PendingTokenRead {
     since: Instant,
-    /// Ends with it.
     ended: watch::Receiver<()>,
 }
 

@@ -11,7 +11,6 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// Addresses remembered; the one that failed longest ago makes room.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// Who failed lately.
 #[derive(Debug, Default)]
 pub(crate) struct TokenFailures(BTreeMap<IpAddr, AddressFailures>);
 

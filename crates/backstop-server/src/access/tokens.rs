@@ -28,13 +28,10 @@ const CELL_PREFIX: &str = "token/";
 pub struct Token {
     /// What it is revoked by.
     pub id: String,
-    /// What it is for.
     pub name: String,
-    /// What it allows.
     pub scopes: Vec<Scope>,
     /// Where; everywhere if it names none.
     pub queues: Vec<QueueName>,
-    /// When it was made.
     pub created_at: Time,
     /// When it ends by itself, if it does.
     pub expires_at: Option<Time>,
@@ -44,9 +41,7 @@ pub struct Token {
 /// What is to be made.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// What it is for.
     pub name: String,
-    /// What it allows.
     pub scopes: Vec<Scope>,
     /// Where; everywhere if it names none.
     pub queues: Vec<QueueName>,
@@ -67,7 +62,6 @@ pub struct CreatedToken {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateTokenError {
-    /// It would allow nothing.
     #[error("a token without a scope allows nothing; give it push, work, read or admin")]
     NoScope,
     /// Its name is too long, or has characters that do not show.
@@ -79,10 +73,8 @@ pub enum CreateTokenError {
     /// It would be good for no time, or for longer than anybody remembers it.
     #[error("a token is good for 1s to {EXPIRES_MAX}")]
     Expiry,
-    /// There are enough.
     #[error("there are {TOKENS_MAX} tokens, and no more are kept; revoke those nobody needs")]
     TooMany,
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -106,7 +98,6 @@ impl Token {
         self.expires_at.is_some_and(|end| end <= now)
     }
 
-    /// Who asks with it.
     pub(super) fn caller(&self) -> Caller {
         let scopes: ScopeSet = self.scopes.iter().copied().collect();
         let name = if self.name.is_empty() {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 /// The width of Grafana's grid.
 const COLUMNS: usize = 24;
-/// Panels beside each other.
 const PANELS_PER_ROW: usize = 3;
 /// How high a panel is.
 const HEIGHT: usize = 8;

@@ -47,7 +47,6 @@ pub(super) struct BulkBody {
     all: bool,
 }
 
-/// Which jobs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobFilterBody {

@@ -63,7 +63,6 @@ fn caller_of_large(request: &Request) -> Option<Arc<str>> {
 }
 
 impl RequestBody {
-    /// What the request says.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         serde_json::from_slice(&self.bytes).map_err(|error| {
             let is_list = self.bytes.trim_ascii_start().starts_with(b"[");
@@ -295,7 +294,6 @@ pub(super) fn with_json_type(status: StatusCode, body: impl IntoResponse) -> Res
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// A result as JSON.
 pub(super) fn ok(shape: &impl Serialize) -> Response {
     json(StatusCode::OK, shape, 1_024)
 }

@@ -172,7 +172,6 @@ impl BulkActions {
         Ok(Some(true))
     }
 
-    /// One run.
     pub async fn report(&self, id: &str) -> StoreResult<Option<BulkReport>> {
         Ok(self.cell(id).await?.as_ref().and_then(parse_report))
     }
@@ -282,7 +281,6 @@ impl BulkActions {
 enum SaveReportResult {
     /// It stands, under this version.
     Applied(i64),
-    /// Somebody was faster.
     Conflict(Option<Cell>),
 }
 

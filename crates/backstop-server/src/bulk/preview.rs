@@ -23,7 +23,6 @@ use tokio::time::Instant;
 
 /// Jobs that are counted one by one.
 pub const COUNT_MAX: u64 = 10_000;
-/// For how long.
 const COUNT_FOR: Duration = Duration::from_millis(75);
 /// Letters that are looked at in one call.
 const LETTERS_MAX: usize = 200;
@@ -33,7 +32,6 @@ const SHOWN_MAX: u64 = 500_000;
 /// How many jobs there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobCount {
-    /// So many.
     Exactly(u64),
     /// So many were counted, and then there was no time, or there were too many.
     AtLeast(u64),

@@ -19,11 +19,9 @@ const REFUSALS_MAX: usize = 20;
 pub struct BulkTarget {
     /// The audit's word for it.
     pub what: String,
-    /// What is done.
     pub deed: BulkAction,
     /// The queue that jobs are moved to.
     pub to: Option<QueueName>,
-    /// To which.
     pub which: BulkSelection,
 }
 
@@ -31,50 +29,36 @@ pub struct BulkTarget {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BulkAction {
-    /// Run it now.
     Retry,
-    /// Call it off.
     Cancel,
-    /// Remove it.
     Delete,
     /// Give it to another queue.
     Move,
 }
 
-/// To which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BulkSelection {
     /// Those that the store finds by itself; where nothing is said, all.
     Jobs {
-        /// Of this queue.
         queue: Option<QueueName>,
-        /// Of this kind.
         kind: Option<Kind>,
-        /// In this state.
         state: Option<JobState>,
-        /// Dead of this.
         fingerprint: Option<Fingerprint>,
     },
     /// Jobs that have to be looked at. Apart from the others: a server that does not know of texts
     /// would change all of them.
     Found {
-        /// Of this queue.
         queue: Option<QueueName>,
-        /// Of this kind.
         kind: Option<Kind>,
-        /// In this state.
         state: Option<JobState>,
         /// With this in the payload, as lists show it.
         text: String,
     },
     /// Running jobs that one worker holds. Apart from the others for the same reason.
     Held {
-        /// Of this queue.
         queue: Option<QueueName>,
-        /// Of this kind.
         kind: Option<Kind>,
-        /// Its worker.
         worker: String,
         /// With this in the payload, as lists show it.
         text: Option<String>,
@@ -97,20 +81,17 @@ pub struct BulkPlan {
 /// A run as it stands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BulkReport {
-    /// Names it.
     pub id: String,
     /// Who started it, or let it go on last.
     pub who: String,
     /// Why, if anybody said so. Secrets in it are hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it does.
     pub target: BulkTarget,
     /// How many jobs it was about when somebody said yes, where that was known exactly.
     pub expected: Option<u64>,
     /// The list it was started from.
     pub back: String,
-    /// When it began.
     pub started_at: Time,
     /// When it ended, if it has.
     pub ended_at: Option<Time>,
@@ -136,16 +117,13 @@ pub struct BulkReport {
     pub(super) runner: u64,
 }
 
-/// How a run stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BulkStatus {
-    /// It goes on.
     Running,
     /// Its server gives no sign of life: what was done is done, the rest was not.
     Silent,
     /// It did all there was.
     Done,
-    /// Somebody stopped it.
     Stopped,
     /// It could not go on.
     Failed,
@@ -190,7 +168,6 @@ impl BulkTarget {
         }
     }
 
-    /// Dead letters.
     pub fn letters(selection: &DeadSelection, action: &AmendAction) -> Self {
         let filter = match selection {
             DeadSelection::Matching(filter) => filter.clone(),

@@ -29,9 +29,7 @@ pub(super) struct BulkRun {
 
 /// Why a run of this process ends.
 enum BulkRunEnd {
-    /// There is nothing more.
     Done,
-    /// Somebody stopped it.
     Stopped,
     /// The store failed for good.
     Failed(StoreError),
@@ -43,10 +41,11 @@ enum BulkRunEnd {
 
 /// What a run does next.
 enum BulkRunStep {
-    /// The next step.
     Step,
     /// It writes down what the step before did.
-    Save { is_last: bool },
+    Save {
+        is_last: bool,
+    },
 }
 
 /// How often in a row the store did not answer.

@@ -23,14 +23,12 @@ const TICK: Duration = Duration::from_secs(10);
 /// Events a slow viewer may be behind before it is told to look once instead.
 const BEHIND_MAX: usize = 16;
 
-/// What viewers are told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ViewerEvent {
     /// Names it: who has heard it has heard everything before it.
     pub(super) id: String,
     /// `changed`, or `tick` if nothing did.
     pub(super) name: &'static str,
-    /// What changed.
     pub(super) what: Vec<&'static str>,
 }
 
@@ -90,7 +88,6 @@ impl Default for EventHub {
     }
 }
 
-/// Somebody who listens.
 pub(super) struct EventViewer {
     hub: EventHub,
     receiver: broadcast::Receiver<ViewerEvent>,

@@ -99,7 +99,6 @@ impl HistoryBlock {
         self.0.contains_key(&slot)
     }
 
-    /// The rows, by slot.
     pub(super) fn rows(&self) -> impl Iterator<Item = (i64, &SampleValues)> {
         self.0.iter().map(|(slot, row)| (*slot, row))
     }

@@ -78,7 +78,6 @@ impl DurationSeries {
     }
 }
 
-/// A percentile in seconds.
 pub fn percentile_seconds(histogram: &Histogram, percent: u8) -> Option<f64> {
     histogram.percentile(percent).map(Span::as_secs_f64)
 }

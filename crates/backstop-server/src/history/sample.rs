@@ -11,26 +11,20 @@ pub(super) trait HistorySample: Sized {
     /// Of a row; what it does not have is 0.
     fn of(row: &SampleValues) -> Self;
 
-    /// As a row.
     fn row(&self) -> SampleValues;
 }
 
 /// A queue, or several, at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueSample {
-    /// Jobs taken in, ever.
     pub enqueued: u64,
-    /// Jobs done, ever.
     pub done: u64,
-    /// Jobs that died, ever.
     pub dead: u64,
-    /// Jobs called off, ever.
     pub cancelled: u64,
     /// Jobs whose time has not come.
     pub scheduled: u64,
     /// Jobs that wait for a worker.
     pub ready: u64,
-    /// Jobs that run.
     pub running: u64,
     /// Jobs that wait for their next attempt.
     pub retrying: u64,
@@ -43,19 +37,14 @@ pub struct QueueSample {
 /// A stream at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamSample {
-    /// Records that waited, ever.
     pub added: u64,
-    /// Records handled, ever.
     pub handled: u64,
-    /// Positions declared missing, ever.
     pub misses: u64,
     /// Keys given up because they had waited long enough, ever.
     pub timeouts: u64,
     /// Records that came after they were declared missing, ever.
     pub late: u64,
-    /// Records that are held.
     pub held: u64,
-    /// Keys that hold some.
     pub holding: u64,
     /// Keys given up because they held too much, ever. It stands last, since rows of before it was
     /// noted end there; the highest of what only grows is also its last.
@@ -101,7 +90,6 @@ impl QueueSample {
         }
     }
 
-    /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {

@@ -35,7 +35,6 @@ impl TimeWindow {
         }
     }
 
-    /// How long it is.
     pub const fn length(self) -> Span {
         match self {
             Self::FiveMinutes => Span::minutes(5),
@@ -55,7 +54,6 @@ impl TimeWindow {
         }
     }
 
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::FiveMinutes => "5 minutes",
@@ -158,7 +156,6 @@ impl TimeSeries {
 pub struct QueueSeries {
     /// Jobs taken in, per second.
     pub enqueued: TimeSeries,
-    /// Jobs done, per second.
     pub done: TimeSeries,
     /// Jobs that died, per second.
     pub dead: TimeSeries,
@@ -168,11 +165,9 @@ pub struct QueueSeries {
     pub scheduled: TimeSeries,
     /// Jobs that wait for a worker.
     pub ready: TimeSeries,
-    /// Jobs that run.
     pub running: TimeSeries,
     /// Jobs that wait for their next attempt.
     pub retrying: TimeSeries,
-    /// Dead letters.
     pub letters: TimeSeries,
     /// How long the oldest ready job has waited, in seconds.
     pub oldest_ready: TimeSeries,
@@ -230,7 +225,6 @@ impl QueueSeries {
 /// A stream over a window.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StreamSeries {
-    /// Records handled, per second.
     pub handled: TimeSeries,
     /// Records that had to wait, per second.
     pub added: TimeSeries,
@@ -240,9 +234,7 @@ pub struct StreamSeries {
     pub timeouts: TimeSeries,
     /// Records that came too late, per second.
     pub late: TimeSeries,
-    /// Records that are held.
     pub held: TimeSeries,
-    /// Keys that hold some.
     pub holding: TimeSeries,
 }
 

@@ -12,13 +12,10 @@ use std::fmt;
 /// What a row is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HistorySubject {
-    /// All queues.
     Total,
     /// The queues that are not followed one by one, together.
     Others,
-    /// One queue.
     Queue(QueueName),
-    /// One stream.
     Stream(StreamName),
 }
 

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 /// Queues that are followed one by one; all others together.
 pub const QUEUES_MAX: usize = 64;
-/// Streams that are followed.
 pub const STREAMS_MAX: usize = 32;
 
 /// The names that are followed, the same for all servers.

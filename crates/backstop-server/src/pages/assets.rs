@@ -27,7 +27,6 @@ const STYLE_TEXT: &str = concat!(
     include_str!("../../assets/backstop.css")
 );
 
-/// The style.
 pub(super) static STYLE: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "css",
@@ -36,7 +35,6 @@ pub(super) static STYLE: StaticAsset = StaticAsset {
     hash: LazyLock::new(|| hash(STYLE_TEXT)),
 };
 
-/// The script.
 pub(super) static SCRIPT: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "js",
@@ -45,7 +43,6 @@ pub(super) static SCRIPT: StaticAsset = StaticAsset {
     hash: LazyLock::new(|| hash(include_str!("../../assets/backstop.js"))),
 };
 
-/// The icon.
 pub(super) static ICON: StaticAsset = StaticAsset {
     name: "backstop",
     ending: "svg",

@@ -17,7 +17,6 @@ pub struct RelativeTime {
 }
 
 impl RelativeTime {
-    /// `at`, seen from `now`.
     pub const fn new(at: Time, now: Time) -> Self {
         Self { at, now }
     }
@@ -27,7 +26,6 @@ impl RelativeTime {
         at.map(|at| Self { at, now })
     }
 
-    /// Exactly when.
     pub fn exact(self) -> String {
         text::second(self.at)
     }
@@ -75,7 +73,6 @@ impl StateBar {
         JobState::Dead,
     ];
 
-    /// Of these counts.
     pub fn of(counts: &backstop_core::port::StateCounts) -> Self {
         Self {
             parts: Self::SHOWN_STATES

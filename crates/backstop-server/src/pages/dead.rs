@@ -22,7 +22,6 @@ use filter::DeadLetterFilter;
 
 /// Groups on a page: the largest ones.
 const GROUPS: usize = 50;
-/// Letters on a page.
 const PAGE: usize = 50;
 /// Characters of an error in a list.
 const ERROR_MAX: usize = 240;
@@ -192,7 +191,6 @@ fn frame(view: &PageView, filter: &DeadLetterFilter) -> PageFrame {
     }
 }
 
-/// Groups, letters, redrives.
 fn tabs(view: &PageView, filter: &DeadLetterFilter, on: &str) -> Vec<DeadLetterTab> {
     let queue = PageLink::to(view.at("/dead")).with_some("queue", filter.0.queue.as_ref());
     let tab = |word, link: PageLink| DeadLetterTab {

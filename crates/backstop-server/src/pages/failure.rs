@@ -19,9 +19,7 @@ enum PageFailureCause {
     Missing(String),
     /// It was asked for in a way that cannot work.
     Bad(String),
-    /// The store failed.
     Store(StoreError),
-    /// A template failed.
     Broken(String),
 }
 
@@ -96,7 +94,6 @@ impl PageView {
         )))
     }
 
-    /// The store failed.
     pub fn store_failed(&self, error: StoreError) -> PageFailure {
         PageFailure(Box::new((self.clone(), PageFailureCause::Store(error))))
     }

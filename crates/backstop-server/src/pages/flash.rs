@@ -11,16 +11,13 @@ const CHARS_MAX: usize = 400;
 /// One sentence for whoever pressed the button.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlashMessage {
-    /// How it is said.
     pub tone: FlashTone,
-    /// What is said.
     pub text: String,
 }
 
 /// How a note is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlashTone {
-    /// It was done.
     Done,
     /// It was not, or not all of it: what to do is in the text.
     Refused,
@@ -39,7 +36,6 @@ impl FlashMessage {
     /// The cookie that carries it.
     pub(super) const COOKIE: &str = "backstop_note";
 
-    /// It was done.
     pub fn done(text: impl Into<String>) -> Self {
         Self {
             tone: FlashTone::Done,

@@ -10,7 +10,6 @@ use backstop_core::limits::REASON_CHARS_MAX;
 pub struct PageFrame {
     /// The page's heading and title.
     pub title: String,
-    /// Where the navigation stands.
     pub section: PageSection,
     /// The path in front of every address; empty at the root.
     pub base: String,
@@ -64,7 +63,6 @@ impl PageFrame {
         *section != PageSection::Audit || self.may_write
     }
 
-    /// Characters of a reason.
     pub const fn reason_max(&self) -> usize {
         REASON_CHARS_MAX
     }

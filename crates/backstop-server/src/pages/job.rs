@@ -75,7 +75,6 @@ struct JobActionButton {
     is_danger: bool,
 }
 
-/// What it died of.
 struct JobDeathPanel {
     group: String,
     group_link: String,

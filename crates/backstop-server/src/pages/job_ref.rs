@@ -41,7 +41,6 @@ impl JobRef {
         }
     }
 
-    /// All that were picked.
     pub(super) fn all<'a>(
         view: &PageView,
         texts: impl Iterator<Item = &'a str>,

@@ -28,7 +28,6 @@ use backstop_core::{Job, JobId, JobState, Time};
 use filter::JobFilter;
 use suggest::FilterSuggestions;
 
-/// Jobs on a page.
 const PAGE: usize = 50;
 /// Characters of an error in a list.
 const ERROR_MAX: usize = 160;

@@ -224,7 +224,6 @@ fn figures(view: &PageView, facts: &OverviewFacts, series: &QueueSeries) -> Vec<
     figures
 }
 
-/// How queues went.
 pub(super) fn charts(series: &QueueSeries, durations: &DurationSeries) -> Vec<ChartMarkup> {
     let line = |name, tone, series| ChartLine { name, tone, series };
     let rates = LineChart {

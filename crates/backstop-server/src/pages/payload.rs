@@ -6,7 +6,6 @@ const CHARS_MAX: usize = 200_000;
 /// A payload on a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PayloadView {
-    /// The text.
     pub text: String,
     /// Whether something of it is left out at the end.
     pub is_cut: bool,

@@ -35,7 +35,6 @@ const AT_ONCE: usize = 1;
 /// How long a page waits for its turn, and for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Policies to start from.
 const EXAMPLES: [(&str, &str); 6] = [
     (
         "exponential",
@@ -85,7 +84,6 @@ struct PolicyLabForm {
     breaker: String,
 }
 
-/// A policy laid out.
 struct RetryWaitsView {
     grid: WaitTable,
     ends: String,
@@ -284,7 +282,6 @@ fn chart(waits: &[RetryPreview]) -> ChartMarkup {
     .figure()
 }
 
-/// Waits that are drawn.
 const BARS_MAX: usize = 30;
 
 #[cfg(test)]

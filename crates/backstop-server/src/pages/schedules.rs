@@ -17,7 +17,6 @@ use backstop_core::{Schedule, ScheduleName, Time};
 /// Schedules that a page lists: for each the store is asked what is missing.
 const SCHEDULES_SHOWN: usize = 200;
 
-/// The pages of schedules.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/schedules", get(list))
@@ -52,13 +51,11 @@ struct ScheduleRow {
     missing: usize,
 }
 
-/// The next instant.
 struct NextRunView {
     when: RelativeTime,
     local: String,
 }
 
-/// The newest run.
 struct LastRunView {
     when: RelativeTime,
     what: String,

@@ -3,41 +3,30 @@
 /// A section of the dashboard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageSection {
-    /// Problems first, then rates.
     Overview,
-    /// Queues, and one queue.
     Queues,
     /// Kinds, and how long their runs took.
     Kinds,
-    /// Jobs, and one job.
     Jobs,
     /// Dead letters, their groups and their redrives.
     Dead,
-    /// Streams and their keys.
     Streams,
-    /// Schedules and their ledgers.
     Schedules,
     /// Sweeps and what they found.
     Sweeps,
-    /// Adopted tables.
     Tables,
-    /// Workers.
     Workers,
-    /// Breakers and gates.
     Breakers,
     /// What a retry policy does.
     Policy,
-    /// Who did what.
     Audit,
     /// A page of no section: the login, an error.
     Outside,
 }
 
-/// Sections that belong together.
 pub struct NavigationGroup {
     /// What they have in common.
     pub name: &'static str,
-    /// Which.
     pub sections: &'static [PageSection],
 }
 
@@ -74,7 +63,6 @@ pub const NAVIGATION: [NavigationGroup; 3] = [
 ];
 
 impl PageSection {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Overview => "Overview",

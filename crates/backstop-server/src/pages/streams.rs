@@ -23,7 +23,6 @@ use std::collections::BTreeSet;
 /// Streams that a page lists.
 const STREAMS_SHOWN: usize = 500;
 
-/// The pages of streams.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/streams", get(list))

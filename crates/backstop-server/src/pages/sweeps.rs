@@ -17,7 +17,6 @@ use backstop_core::Time;
 /// Sweeps that a page lists.
 const SWEEPS_SHOWN: usize = 200;
 
-/// The pages of sweeps.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/sweeps", get(list))

@@ -28,7 +28,6 @@ struct TableInspection {
     expired: Vec<Value>,
 }
 
-/// The page of tables.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/tables", get(list))
@@ -58,7 +57,6 @@ struct TablePanel {
     status: Option<TableStatusView>,
 }
 
-/// Passes that fail.
 struct FailingPassesView {
     since: RelativeTime,
     passes: String,
@@ -75,7 +73,6 @@ impl FailingPassesView {
     }
 }
 
-/// How a table stands.
 struct TableStatusView {
     figures: Vec<TableFigure>,
     bands: ChartMarkup,
@@ -88,7 +85,6 @@ struct TableStatusView {
     is_due: bool,
 }
 
-/// A number on top.
 struct TableFigure {
     name: &'static str,
     value: String,

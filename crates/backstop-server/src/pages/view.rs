@@ -41,12 +41,10 @@ pub struct PageView {
 }
 
 impl PageView {
-    /// What every route shares.
     pub fn app(&self) -> &App {
         &self.app
     }
 
-    /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.app.backstop().store()
     }
@@ -121,7 +119,6 @@ impl PageView {
         format!("{}{path}", self.app.base())
     }
 
-    /// What surrounds a page.
     pub fn frame(&self, section: PageSection, title: impl Into<String>) -> PageFrame {
         PageFrame {
             title: title.into(),
@@ -144,7 +141,6 @@ impl PageView {
         }
     }
 
-    /// A page.
     pub fn show(&self, page: &impl Template) -> Result<Response, PageFailure> {
         self.show_as(StatusCode::OK, page)
     }

@@ -16,7 +16,6 @@ use backstop_core::worker_command::{
 };
 use backstop_core::{QueueName, Time, WorkerName};
 
-/// Rows of a page.
 const ROWS_MAX: usize = 200;
 /// Queues named in a row.
 const QUEUES_MAX: usize = 20;
@@ -227,7 +226,6 @@ fn named(kinds: &std::collections::BTreeSet<backstop_core::Kind>) -> String {
     }
 }
 
-/// The jobs in hand.
 fn running_link(view: &PageView, status: &WorkerStatus) -> String {
     PageLink::to(view.at("/jobs"))
         .with("state", "running")

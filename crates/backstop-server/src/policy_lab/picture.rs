@@ -12,7 +12,6 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 560.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 936.0;
-/// Marks along the time.
 const MARKS_MAX: i64 = 10;
 /// Characters of a policy's text that fit on a line.
 const TEXT_CHARS_MAX: usize = 130;
@@ -47,7 +46,6 @@ text { fill: #e6e8ea; }
 }
 ";
 
-/// Where the chart stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PictureStyle {
     /// Alone, in a file: with its colours in it.
@@ -56,7 +54,6 @@ pub enum PictureStyle {
     Embedded,
 }
 
-/// The chart.
 pub fn render_picture(
     scenario: &Scenario,
     simulated: &SimulationResult,

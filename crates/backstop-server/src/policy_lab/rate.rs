@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-/// A rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArrivalRate(f64);
 

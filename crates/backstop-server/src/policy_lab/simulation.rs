@@ -19,13 +19,11 @@ pub struct SimulationRequest {
     pub arrivals_per_second: f64,
     /// When the service goes out.
     pub outage_at: Span,
-    /// For how long.
     pub outage: Span,
     /// How long to simulate; until the backlog is gone if that is not said.
     pub run_for: Option<Span>,
     /// How long a call takes.
     pub service_time: Span,
-    /// Calls at a time.
     pub concurrency: u32,
     /// When failed jobs are tried again.
     pub policy: RetryPolicy,

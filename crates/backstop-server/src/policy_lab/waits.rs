@@ -135,7 +135,6 @@ fn spread_title(jitter: Jitter) -> Option<String> {
     }
 }
 
-/// The wait before jitter.
 fn base(jitter: Jitter, wait: &RetryPreview) -> Span {
     match jitter {
         Jitter::None | Jitter::Add(_) => wait.min,
@@ -189,7 +188,6 @@ fn units(span: Span) -> String {
     }
 }
 
-/// What ends the waits.
 pub fn describe_end(policy: &RetryPolicy) -> String {
     match policy.max_attempts() {
         None => {

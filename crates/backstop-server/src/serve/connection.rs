@@ -27,7 +27,6 @@ use tower::ServiceExt;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Headers of a request.
 const HEADERS_MAX: usize = 100;
 /// Requests of one connection at once, where it can have several.
 const STREAMS_MAX: u32 = 128;

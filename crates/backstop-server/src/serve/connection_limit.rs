@@ -18,7 +18,6 @@ const NETWORK_SHARE: usize = 2;
 /// Connections beyond all that are told so; more are closed without a word.
 const REFUSED_MAX: usize = 64;
 
-/// The room for connections.
 pub(super) struct ConnectionLimit {
     connections: Arc<Mutex<OpenConnections>>,
     /// For those who are told that there is none.
@@ -48,11 +47,9 @@ struct UnadmittedConnection {
 
 /// What becomes of a connection that comes.
 pub(super) enum AcceptDecision {
-    /// It is served.
     Served(ConnectionSlot),
     /// It is told that there is no room.
     Refused(OwnedSemaphorePermit),
-    /// It is closed.
     Closed,
 }
 

@@ -26,7 +26,6 @@ const REFUSAL_MAX: Duration = Duration::from_secs(5);
 /// How long to wait where the machine has no room for another connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -41,7 +40,6 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("`tls`: {0}")]
     Certificate(#[from] InvalidCertificate),
-    /// Nobody can listen there.
     #[error("nobody can listen at {0}: {1}")]
     Address(SocketAddr, std::io::Error),
     /// The tokens are in the store, and it failed.
@@ -156,7 +154,6 @@ pub fn check_encrypted(server: &ServerConfig) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Where others reach it.
 fn public_address(server: &ServerConfig) -> String {
     match server.origins.first() {
         _ if !server.is_loopback() => server.listen.to_string(),
@@ -166,7 +163,6 @@ fn public_address(server: &ServerConfig) -> String {
 }
 
 impl RunningServer {
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -244,7 +240,6 @@ impl Drop for RunningServer {
     }
 }
 
-/// What all connections share.
 struct Listener {
     router: Router,
     /// For those there is no room for.
@@ -337,7 +332,6 @@ impl Listener {
     }
 }
 
-/// The next connection.
 async fn accept_next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {

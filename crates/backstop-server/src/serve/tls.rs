@@ -41,7 +41,6 @@ impl TlsCertificate {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
-    /// For the next connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)).into()
     }

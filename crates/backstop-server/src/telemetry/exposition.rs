@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// What a metric is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MetricType {
     /// It goes up and down.
     Gauge,
-    /// It only grows.
     Counter,
 }
 

@@ -15,7 +15,6 @@ pub(super) const VALUES_MAX: usize = 200;
 /// What stands for all further ones.
 pub(super) const OTHER: &str = "other";
 
-/// All labels there are.
 pub(super) const LABELS: [&str; 16] = [
     "queue", "kind", "stream", "schedule", "sweep", "table", "outcome", "result", "alarm", "state",
     "event", "grade", "action", "method", "route", "status",

@@ -33,7 +33,6 @@ const LONG: [f64; 14] = [
 ];
 /// The recovery bound, 18 s as it usually is, and what lies around it.
 const RECOVERY: [f64; 10] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 18.0, 20.0, 30.0, 60.0];
-/// Counts of one gap.
 const COUNTS: [f64; 9] = [1.0, 2.0, 3.0, 5.0, 10.0, 25.0, 50.0, 100.0, 1_000.0];
 
 /// Every histogram there is, with its buckets.

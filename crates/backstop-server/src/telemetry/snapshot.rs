@@ -110,12 +110,10 @@ pub(super) struct QuickReadings {
     bound: Span,
 }
 
-/// What is not.
 #[derive(Clone, Debug)]
 pub(super) struct SlowReadings {
     /// Of every schedule of the configuration.
     unfired: BTreeMap<String, usize>,
-    /// Likewise, within [`GIVEN_UP_WITHIN`].
     given_up: BTreeMap<String, usize>,
     sweeps: Vec<LastSweepRun>,
 }
@@ -203,12 +201,10 @@ impl SlowReadings {
 }
 
 impl StoreReadings {
-    /// Whether the store answered.
     pub(super) const fn is_up(&self) -> bool {
         self.quick.is_some()
     }
 
-    /// In Prometheus' text format.
     pub(super) fn render(&self) -> String {
         let mut text = MetricsText::default();
         text.write_value(STORE_UP, f64::from(u8::from(self.is_up())));
@@ -521,7 +517,6 @@ impl<'a, T> NamedItems<'a, T> {
     }
 }
 
-/// Values by name.
 struct NamedValues<'a> {
     label: &'static str,
     values: Vec<(&'a str, f64)>,

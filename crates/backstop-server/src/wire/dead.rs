@@ -53,7 +53,6 @@ pub struct DeadGroupsShape<'a> {
 }
 
 impl<'a> DeadGroupsShape<'a> {
-    /// The shape of groups.
     pub const fn new(groups: &'a [DeadGroup]) -> Self {
         Self { groups }
     }

@@ -14,7 +14,6 @@ pub enum PayloadShape<'a> {
     Text {
         /// The text, as a JSON string.
         text: Box<RawValue>,
-        /// The bytes.
         hex: String,
     },
 }

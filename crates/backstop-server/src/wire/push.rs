@@ -92,10 +92,8 @@ pub struct NewJobsShape<'a> {
 /// A job that cannot be taken as it is written.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidNewJob {
-    /// It names no queue.
     #[error("it names no `queue`")]
     NoQueue,
-    /// Two times to run.
     #[error("`run_at` and `delay` say the same thing in two ways; keep one")]
     TwoTimes,
     /// It is to run too far in the future.

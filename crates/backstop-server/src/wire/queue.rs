@@ -26,7 +26,6 @@ pub struct AllQueuesShape {
 }
 
 impl AllQueuesShape {
-    /// Those that were changed.
     pub const fn new(queues: Vec<QueueName>) -> Self {
         Self {
             count: queues.len(),

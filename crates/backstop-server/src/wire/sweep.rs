@@ -113,7 +113,6 @@ pub(crate) struct SweepPastRunShape {
 }
 
 impl<'a> SweepShape<'a> {
-    /// Its runs alone.
     pub const fn runs(runs: &'a [PastRun]) -> Self {
         Self {
             every: None,

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 /// The workers that were heard of within the hour.
 #[derive(Serialize, Debug)]
 pub struct WorkersShape<'a> {
-    /// By name.
     pub workers: Vec<WorkerShape<'a>>,
 }
 

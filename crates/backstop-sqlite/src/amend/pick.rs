@@ -28,7 +28,6 @@ const QUEUE_FIND: &str = include_str!("../sql/queue_find.sql");
 /// What one call of an amendment found.
 #[derive(Default, Debug)]
 pub(crate) struct PickedJobs {
-    /// The jobs, by number.
     pub(crate) nos: Vec<i64>,
     /// The number to go on after, once it is clear that there is something behind it.
     next: Option<i64>,

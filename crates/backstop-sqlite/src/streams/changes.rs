@@ -99,7 +99,6 @@ impl StreamChanges {
         stream.holding += i64::from(after > 0) - i64::from(before > 0);
     }
 
-    /// Counts what happened.
     pub(super) fn count(&mut self, stream: StreamIndex, counts: &StreamCounts) {
         self.streams[stream.0].counts.add(counts);
     }
@@ -123,7 +122,6 @@ impl StreamChanges {
         Ok(())
     }
 
-    /// Writes what was counted.
     pub(crate) fn flush(&mut self, db: &Connection) -> Result<()> {
         self.flush_takes(db)?;
         self.streams

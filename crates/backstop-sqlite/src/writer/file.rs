@@ -43,7 +43,6 @@ struct FileOutage {
     cause: String,
     /// What stood against it last time.
     obstacle: Option<String>,
-    /// Whether other processes know.
     is_marked: bool,
     next_try: Instant,
     wait: Duration,

@@ -18,7 +18,6 @@ use std::str::FromStr;
 pub struct AuditReason(String);
 
 impl AuditReason {
-    /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,10 +33,8 @@ impl fmt::Display for AuditReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAuditReason {
-    /// It says nothing.
     #[error("an empty reason says nothing; write why, or leave it out")]
     Empty,
-    /// It is too long.
     #[error(
         "a reason has at most {REASON_CHARS_MAX} characters, this one has {0}; write it shorter, or name a ticket"
     )]

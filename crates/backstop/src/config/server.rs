@@ -23,11 +23,9 @@ const ORIGINS_MAX: usize = 32;
 /// How the server is reached, and what it bears.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerConfig {
-    /// Where it listens.
     pub listen: SocketAddr,
     /// The path in front of every address, such as `/backstop`; empty at the root.
     pub base: String,
-    /// How it speaks.
     pub transport: ServerTransport,
     /// Where browsers find it behind a proxy, such as `https://jobs.example.org`.
     pub origins: Vec<String>,
@@ -39,7 +37,7 @@ pub struct ServerConfig {
     pub connections_max: usize,
 }
 
-/// How the server speaks.
+/// Whether the server speaks HTTP or HTTPS, and why HTTP is allowed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ServerTransport {
     /// Without encryption: on loopback only.
@@ -47,7 +45,6 @@ pub enum ServerTransport {
     Plain,
     /// Without encryption, since a proxy in front of it has that.
     BehindProxy,
-    /// With TLS.
     Tls(TlsFiles),
 }
 

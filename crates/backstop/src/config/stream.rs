@@ -20,7 +20,6 @@ pub struct StreamConfig {
     pub fields: Option<RecordFields>,
     /// How far apart positions are, if that is said.
     pub step: Option<StepField>,
-    /// How it is served.
     pub settings: StreamSettings,
     /// Where its records come from by themselves.
     pub source: Option<KafkaSource>,
@@ -32,9 +31,7 @@ pub struct StreamConfig {
 pub struct KafkaSource {
     /// Where the cluster is: host:port, host:port.
     pub brokers: String,
-    /// The topic.
     pub topic: String,
-    /// The consumer group.
     pub group: String,
     /// Further properties of the client, as librdkafka names them: for TLS and passwords.
     #[serde(default)]

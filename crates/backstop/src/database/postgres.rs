@@ -5,7 +5,6 @@ use crate::address::StoreAddress;
 use backstop_core::port::StoreError;
 use tokio_postgres::Client;
 
-/// Connects; or why not.
 pub(crate) async fn connect(address: &StoreAddress) -> Result<Client, String> {
     backstop_postgres::connect(address.as_written())
         .await

@@ -26,29 +26,23 @@ const CHANGING: &str = "changing dead letters";
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "DeadSelectionInput", into = "DeadSelectionInput")]
 pub enum DeadSelection {
-    /// These.
     Ids(Vec<JobId>),
     /// These of a queue: on Redis other queues may have jobs of the same ids.
     Within {
-        /// The queue.
         queue: QueueName,
-        /// Which.
         ids: Vec<JobId>,
     },
     /// Those of a queue that died first.
     Oldest {
-        /// The queue.
         queue: QueueName,
-        /// How many.
         count: usize,
     },
     /// Those that fit. A filter that says nothing is misuse, and so is one with an empty text.
     Matching(DeadFilter),
-    /// Every one there is.
     All,
 }
 
-/// What a change did.
+/// How many dead letters a change reached, and which it was refused for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeadChangeResult {
     /// How many letters it was done to.

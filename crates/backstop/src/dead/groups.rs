@@ -11,24 +11,19 @@ use serde::Serialize;
 pub struct DeadGroup {
     /// What they have in common.
     pub fingerprint: Fingerprint,
-    /// The queue.
     pub queue: QueueName,
-    /// How many there are.
     pub count: u64,
     /// When the first of those present died.
     pub first_at: Time,
     /// When the last one did.
     pub last_at: Time,
-    /// The last one.
     pub sample: DeadGroupSample,
 }
 
 /// One letter that stands for its group. What could not be read, or was gone by then, is absent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DeadGroupSample {
-    /// Its id.
     pub id: JobId,
-    /// Its kind.
     pub kind: Option<Kind>,
     /// Its error, or why that cannot be told.
     pub error: String,

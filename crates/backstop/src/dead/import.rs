@@ -23,9 +23,7 @@ pub enum InvalidDeadLetter {
     /// A dead letter with something in it that cannot be taken in.
     #[error("`{field}`: {problem}")]
     Field {
-        /// Where.
         field: &'static str,
-        /// What is wrong.
         problem: String,
     },
 }

@@ -14,11 +14,8 @@ use std::fmt::Write as _;
 /// A job that was given up, and what is known about why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// The job's id.
     pub id: JobId,
-    /// Its queue.
     pub queue: QueueName,
-    /// Its kind.
     #[serde(default)]
     pub kind: Kind,
     /// Why it was given up: a word, such as `attempts_exhausted`.
@@ -30,7 +27,6 @@ pub struct DeadLetter {
     /// The class of that error.
     #[serde(default)]
     pub error_type: Option<String>,
-    /// Where it happened.
     #[serde(default)]
     pub stack_trace: Option<String>,
     /// The status of the HTTP answer behind it.
@@ -68,16 +64,12 @@ pub struct DeadLetter {
 /// The job behind a dead letter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OriginalJob {
-    /// Its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
-    /// Its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// Its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Dead.
     #[serde(default = "dead")]
     pub state: JobState,
     /// Its payload, on one line.
@@ -92,16 +84,13 @@ pub struct OriginalJob {
     /// All runs it could have had.
     #[serde(default)]
     pub max_attempts: Option<u32>,
-    /// Runs whose worker vanished.
     #[serde(default)]
     pub lost_leases: u32,
     /// When it was last to run.
     #[serde(default)]
     pub run_at: Option<Time>,
-    /// When it came in.
     #[serde(default)]
     pub inserted_at: Option<Time>,
-    /// Its unique key.
     #[serde(default)]
     pub unique_key: Option<String>,
     /// All failures that are remembered, oldest first.
@@ -110,7 +99,6 @@ pub struct OriginalJob {
     /// Its level in the queue.
     #[serde(default)]
     pub priority: Priority,
-    /// Its own retry policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Box<RawValue>>,
     /// Where in a trace it was pushed from.

@@ -46,7 +46,6 @@ use std::sync::Arc;
 pub struct DeadStats {
     /// Of every queue, those without any included.
     pub queues: BTreeMap<QueueName, u64>,
-    /// Of all.
     pub total: u64,
 }
 
@@ -132,7 +131,6 @@ impl DeadLetters {
         self.log.entries(limit).await
     }
 
-    /// How many there are.
     pub async fn stats(&self) -> StoreResult<DeadStats> {
         let queues = self
             .backstop

@@ -10,7 +10,6 @@ use std::time::Duration;
 /// A page of dead letters. It may be short, even empty: the list ends where there is no `next`.
 #[derive(Clone, Debug, Default)]
 pub struct DeadPage {
-    /// The letters.
     pub letters: Vec<DeadLetter>,
     /// Those among them that cannot be read. Whether they fit is not known.
     pub damaged: Vec<DamagedJob>,

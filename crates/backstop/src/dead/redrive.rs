@@ -65,7 +65,6 @@ pub struct RedrivePlan {
     pub max_failures: u32,
     /// How fast the others follow.
     pub then_rate: RedriveRate,
-    /// Which letters.
     pub selection: DeadSelection,
 }
 
@@ -75,25 +74,20 @@ pub struct RedrivePlan {
 pub enum RedrivePhase {
     /// The first ones are being requeued.
     Canary,
-    /// They are being watched.
     Watching,
-    /// The others follow.
     Rate,
     /// All that fit were requeued.
     Done,
-    /// Somebody stopped it.
     Stopped,
     /// It stopped by itself: too many died again.
     Failed,
 }
 
 impl RedrivePhase {
-    /// Whether nothing more happens.
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Done | Self::Stopped | Self::Failed)
     }
 
-    /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Canary => "canary",
@@ -115,16 +109,12 @@ impl fmt::Display for RedrivePhase {
 /// What a redrive has done so far.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RedriveReport {
-    /// Names it.
     pub id: String,
-    /// How far it is.
     pub phase: RedrivePhase,
-    /// Who started it.
     pub by: String,
     /// Why, if they said so. Secrets in it are hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When.
     pub started_at: Time,
     /// When it ended, if it has.
     pub ended_at: Option<Time>,
@@ -189,7 +179,6 @@ impl RedriveReport {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedriveError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// What was asked for makes no sense.
@@ -198,20 +187,12 @@ pub enum RedriveError {
     /// There is no such redrive.
     #[error("there is no redrive {0}")]
     NotFound(String),
-    /// It has ended.
     #[error("redrive {id} has ended: it is {phase}")]
-    Ended {
-        /// The redrive.
-        id: String,
-        /// How it ended.
-        phase: RedrivePhase,
-    },
-    /// Somebody runs it.
+    Ended { id: String, phase: RedrivePhase },
     #[error(
         "redrive {id} has a runner that was alive moments ago; if it was killed, its hold ends at {until}"
     )]
     Busy {
-        /// The redrive.
         id: String,
         /// When its hold ends, unless it goes on.
         until: Time,
@@ -232,20 +213,16 @@ struct RedriveObservation {
     free_at: Time,
 }
 
-/// What to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum RedriveStep {
     /// Requeue so many of the oldest.
     Requeue(usize),
-    /// Look again after this.
     Wait(Span),
     /// Go on to this phase.
     Enter(RedrivePhase),
-    /// End like this.
     End(RedrivePhase, String),
 }
 
-/// What to do next.
 fn decide(report: &RedriveReport, observed: &RedriveObservation, now: Time) -> RedriveStep {
     let plan = &report.plan;
     if observed.stop_requested {

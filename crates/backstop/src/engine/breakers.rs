@@ -67,7 +67,6 @@ struct LocalBreakerReports {
 pub(crate) enum GateDecision {
     /// Open; the epoch is a probe's.
     Open(Option<u64>),
-    /// Shut until then.
     Blocked(Time),
 }
 
@@ -428,7 +427,6 @@ async fn declare_breaker(
     Ok(())
 }
 
-/// Reads what others wrote.
 async fn refresh(engine: &Engine) -> StoreResult<()> {
     let guarded: Vec<&QueueName> = engine
         .queues

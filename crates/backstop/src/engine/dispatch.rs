@@ -26,7 +26,6 @@ use tokio_util::task::TaskTracker;
 
 const CLAIM_RETRY_LAST: Span = Span::secs(2);
 
-/// The loop that claims.
 pub(crate) struct Dispatcher {
     engine: Arc<Engine>,
     buffers: Vec<QueueBuffer>,

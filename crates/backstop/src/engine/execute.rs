@@ -199,7 +199,6 @@ enum BeginOutcome {
     Noted,
     /// The lease is no longer ours.
     Lost,
-    /// It did not answer.
     Unknown,
 }
 

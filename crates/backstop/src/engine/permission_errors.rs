@@ -75,7 +75,6 @@ pub(crate) struct PermissionErrors {
 
 #[derive(Default)]
 struct CallRecords {
-    /// By [`Vital`].
     by_call: [CallRecord; 3],
     /// Jobs whose settlements were refused not long ago.
     jobs: BTreeMap<JobId, RefusedJob>,
@@ -93,7 +92,6 @@ struct CallRecord {
 struct RefusalStreak {
     /// Of settlements, how many jobs they are of.
     times: u32,
-    /// Each no counts.
     calls: u32,
     since: Instant,
     /// When something was refused last that was not before.

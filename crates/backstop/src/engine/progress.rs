@@ -6,13 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a worker has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WorkerProgress {
-    /// Runs started.
     pub started: u64,
-    /// Jobs done.
     pub done: u64,
     /// Runs that failed and will be tried again.
     pub retried: u64,
-    /// Jobs given up.
     pub dead: u64,
     /// Jobs called off by their handlers.
     pub cancelled: u64,
@@ -31,7 +28,6 @@ impl WorkerProgress {
     }
 }
 
-/// The counters behind [`Progress`].
 #[derive(Default)]
 pub(crate) struct ProgressCounters {
     started: AtomicU64,

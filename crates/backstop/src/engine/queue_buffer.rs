@@ -20,7 +20,6 @@ pub(crate) struct QueueBuffer {
     pub(crate) hinted: bool,
     /// A claim of it was not answered, and is asked for again: until it is, there is no other.
     pub(crate) unanswered: bool,
-    /// What waits here.
     buffered: VecDeque<BufferedJob>,
     /// Suspects that wait here for their turn to run alone.
     suspects: VecDeque<BufferedJob>,
@@ -191,7 +190,6 @@ impl QueueBuffer {
         ordinary
     }
 
-    /// Everything that waits here.
     pub(crate) fn drain_all(&mut self) -> Vec<BufferedJob> {
         self.buffered
             .drain(..)

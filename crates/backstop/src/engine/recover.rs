@@ -122,17 +122,13 @@ fn pause(jobs: usize, took: Duration) -> Duration {
     due.saturating_sub(took).max(took / 2).min(PAUSE_MAX)
 }
 
-/// What recovery came to.
 pub(super) struct RecoveryResult {
-    /// Jobs taken over.
     pub(super) jobs: usize,
     pub(super) left: RecoveryRemainder,
 }
 
-/// What recovery left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RecoveryRemainder {
-    /// Nothing.
     None,
     /// There may be more, and it is this worker's turn.
     More,
@@ -185,7 +181,6 @@ pub(super) async fn recover_batches(
 /// One batch of expired leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecoveredBatch {
-    /// Jobs taken over.
     pub(crate) jobs: usize,
     /// Whether the store has more that have expired.
     pub(crate) more: bool,

@@ -16,7 +16,6 @@ use backstop_core::{Span, Time};
 pub(super) struct RecoveryLag(Option<Time>);
 
 impl RecoveryLag {
-    /// A sweep left none.
     pub(super) fn clear(&mut self) {
         self.0 = None;
         metrics::set_recovery_lag(Span::ZERO);

@@ -62,7 +62,6 @@ impl RunningWorker {
         })
     }
 
-    /// The worker's name.
     pub fn name(&self) -> &WorkerName {
         &self.engine.name
     }

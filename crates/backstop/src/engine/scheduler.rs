@@ -52,7 +52,6 @@ pub(crate) async fn scheduler_loop(engine: &Engine, stop: &CancellationToken) {
 struct ScheduleWatch<'a> {
     schedule: &'a Schedule,
     memory: ScheduleMemory,
-    /// `None` for at once.
     next: Option<Time>,
     retry_wait: Span,
 }
@@ -91,7 +90,6 @@ impl<'a> ScheduleWatch<'a> {
     }
 }
 
-/// When to look again.
 fn next_look(looked: &ScheduleCheckReport, now: Time) -> Time {
     let patrol = if looked.waiting > 0 {
         FULL_RETRY

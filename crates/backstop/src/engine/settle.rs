@@ -22,7 +22,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Settlements of one call.
 pub(super) const BATCH_MAX: usize = 1_000;
 /// Calls under way at once: one that waits for a disk or a network, and one that the store works on
 /// meanwhile.

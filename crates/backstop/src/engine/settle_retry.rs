@@ -29,7 +29,6 @@ use tokio::time::Instant;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_LAST: Duration = Duration::from_secs(2);
 
-/// The lines.
 #[derive(Default)]
 pub(super) struct RetryQueue {
     lines: BTreeMap<QueueName, QueueRetries>,
@@ -60,7 +59,6 @@ struct RetryPacer {
     wait: Duration,
 }
 
-/// Whose call it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SettleCallKind {
     /// The first for these ends.

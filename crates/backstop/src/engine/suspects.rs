@@ -50,7 +50,6 @@ impl LocalSuspectSlot {
         (!was_taken).then(|| Arc::new(LocalSuspectGuard(Arc::clone(&self.0))))
     }
 
-    /// Whether it is free.
     pub(crate) fn is_free(&self) -> bool {
         !self.0.is_taken.load(Ordering::Acquire)
     }

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 /// The longest time between two looks at whose turn it is, so that a runner that died is followed
 /// soon.
 const LOOK_MAX: Span = Span::minutes(1);
-/// And the shortest.
 const LOOK_MIN: Span = Span::millis(100);
 /// How long a stopping worker tries to leave a turn to others.
 const LEAVE_TURN_MAX: Duration = Duration::from_secs(2);

@@ -30,7 +30,6 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct LocalWorkerCommands {
     state: Mutex<LocalCommandState>,
-    /// Rung when that changes.
     pub(crate) changed: Notify,
 }
 
@@ -161,7 +160,6 @@ const fn describe(desired_state: DesiredWorkerState) -> &'static str {
     }
 }
 
-/// What was told last.
 #[derive(Default)]
 struct HeartbeatWriter(Option<WrittenHeartbeat>);
 

@@ -8,7 +8,6 @@ use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// From SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
 /// How often a group that was asked to end is looked at.
 const LOOK: Duration = Duration::from_millis(10);

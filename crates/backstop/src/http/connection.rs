@@ -23,12 +23,10 @@ const IDLE_MAX: Duration = Duration::from_secs(4);
 /// Whoever knows the addresses of a name.
 pub(super) type NameResolver = Arc<dyn Resolve>;
 
-/// Whose certificates are trusted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TrustedRoots<'a> {
     /// Nobody's: there is no TLS to the service.
     None,
-    /// Those this machine trusts.
     Machine,
     /// Those in a PEM file, and no others.
     File(&'a Path),
@@ -214,13 +212,11 @@ fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
 /// it.
 #[derive(Debug)]
 pub(super) enum HttpCallError {
-    /// There was no connection.
     Connect(String),
     /// There was none in time.
     ConnectTimeout,
     /// The other end could not show who it is.
     Tls(String),
-    /// The guard said no.
     Refused(String),
     /// The connection ended, or what came was no HTTP.
     Broken(String),

@@ -12,7 +12,7 @@ pub struct IpNetwork {
     bits: u8,
 }
 
-/// What is no network.
+/// A text that is no network address such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no network; write one such as 10.0.0.0/8, or an address such as 10.0.0.7")]
 pub struct InvalidNetwork;

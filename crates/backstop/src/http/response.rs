@@ -8,12 +8,9 @@ use std::time::UNIX_EPOCH;
 /// again tomorrow.
 const RETRY_AFTER_MAX: Span = Span::hours(24);
 
-/// What an answer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResponseOutcome {
-    /// The work is done.
     Done,
-    /// It is not.
     Failed(FailureAdvice),
 }
 

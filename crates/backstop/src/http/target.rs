@@ -40,7 +40,6 @@ impl TargetUrl {
             .ok()
     }
 
-    /// Where a redirect points.
     pub(super) fn join(&self, location: &str) -> Option<Self> {
         self.0.join(location).ok().filter(is_web).map(Self)
     }

@@ -26,14 +26,13 @@ const PROMOTE_GAP: Duration = Duration::from_millis(20);
 /// Claims of one look: what one queue does not have is asked of the others.
 const ROUNDS_MAX: usize = 4;
 
-/// A request for jobs.
+/// A request for jobs by a worker over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseRequest {
     /// From where; at least one.
     pub queues: Vec<QueueName>,
     /// At most so many, over all queues; clamped to what one claim takes.
     pub max: usize,
-    /// For whom.
     pub worker: WorkerName,
     /// For how long, unless it beats; `None` for as long as the queue with the shortest lease says.
     /// Clamped to the shortest and the longest lease there is.
@@ -47,7 +46,6 @@ pub struct LeaseRequest {
 /// A job handed out, and the right to end its run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LeasedJob {
-    /// The job.
     pub run: LeasedRun,
     /// To be shown when the run ends.
     pub token: LeaseToken,

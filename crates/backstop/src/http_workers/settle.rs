@@ -18,14 +18,12 @@ use backstop_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A run that ended.
+/// One run that a worker over HTTP reports as ended.
 #[derive(Clone, Debug)]
 pub struct SettleRequest {
-    /// Whose.
     pub job: JobId,
     /// The right to end it; `None` for what is no ticket of ours, and never was.
     pub token: Option<LeaseToken>,
-    /// How.
     pub ending: RunEnding,
 }
 

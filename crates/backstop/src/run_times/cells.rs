@@ -36,7 +36,6 @@ pub enum RunTimeResolution {
 impl RunTimeResolution {
     const ALL: [Self; 2] = [Self::Minute, Self::HalfHour];
 
-    /// How far apart.
     pub const fn step(self) -> Span {
         match self {
             Self::Minute => Span::minutes(1),

@@ -50,18 +50,15 @@ const APART_MAX: usize = 1_000;
 /// Runs handed to workers elsewhere that are remembered, twice over.
 const LEASED_MAX: usize = 10_000;
 
-/// What is counted.
+/// Whose runs a histogram counts: all, those of a queue, or those of a kind in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RunTimeSubject {
-    /// All runs.
     Total,
-    /// Those of a queue.
     Queue(QueueName),
     /// Those of a kind in a queue.
     Kind(QueueName, Kind),
 }
 
-/// A run that ended.
 pub(crate) struct RunSample<'a> {
     pub(crate) queue: &'a QueueName,
     /// `None` where it is not known: a run of a worker elsewhere that another server handed out.
@@ -170,7 +167,6 @@ impl RunTimeCounter {
         self.lock_counts().cleaned_hour == Some(hour)
     }
 
-    /// Remembers that it has.
     fn note_cleaned(&self, hour: i64) {
         self.lock_counts().cleaned_hour = Some(hour);
     }

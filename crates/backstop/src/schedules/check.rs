@@ -62,11 +62,9 @@ pub struct ScheduleCheckReport {
     pub follow_up: Option<Time>,
     /// Whether there is more to be fired at once.
     pub more: bool,
-    /// The next instant.
     pub next: Option<Time>,
 }
 
-/// Looks at a schedule.
 pub(crate) async fn check_schedule(
     backstop: &Backstop,
     schedule: &Schedule,

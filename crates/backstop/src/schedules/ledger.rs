@@ -159,7 +159,6 @@ impl<'a> LedgerPages<'a> {
             .collect()
     }
 
-    /// The entries that count.
     fn entries(&self) -> impl Iterator<Item = &LedgerEntry> {
         let now = self.backstop.now();
         self.by_day

@@ -24,7 +24,6 @@ fn settled_instants(pages: &LedgerPages<'_>) -> BTreeSet<Time> {
     pages.settled_instants()
 }
 
-/// [`LedgerPages::answered_instants`], likewise.
 fn answered_instants(pages: &LedgerPages<'_>) -> BTreeSet<Time> {
     pages.answered_instants()
 }
@@ -43,13 +42,11 @@ impl Backstop {
 /// A schedule as it stands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScheduleStatus {
-    /// Its name.
     pub name: ScheduleName,
     /// From when on its instants are expected.
     pub since: Time,
     /// The next instant; `None` while it is paused.
     pub next: Option<Time>,
-    /// Its newest run.
     pub last: Option<LatestRun>,
     /// Since when it is paused, if it is.
     pub paused: Option<Time>,
@@ -63,7 +60,6 @@ pub struct ScheduleStatus {
 pub struct MissedRun {
     /// When it should have been.
     pub instant: Time,
-    /// Of which schedule.
     pub schedule: ScheduleName,
     /// What was entered for it, or will be by the next look.
     pub what: InstantOutcome,
@@ -81,7 +77,6 @@ impl MissedRun {
 /// A run that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TriggerResult {
-    /// Its job.
     pub id: JobId,
     /// The instant it was given: when it was asked for.
     pub instant: Time,
@@ -99,7 +94,6 @@ pub enum TriggerError {
         "job {0} is in its queue, but the ledger has no room for more runs by hand today; push jobs instead"
     )]
     NotEntered(JobId),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -126,7 +120,6 @@ impl Schedules<'_> {
         Ok(looked)
     }
 
-    /// How a schedule stands.
     pub async fn status(&self, schedule: &Schedule) -> StoreResult<ScheduleStatus> {
         let now = self.0.current_time().await;
         let state = load_state_at(self.0, schedule, now).await?;

@@ -34,10 +34,9 @@ pub struct JobChangeBatch {
     pub next: Option<String>,
 }
 
-/// How many were counted.
+/// How many jobs a change would reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobChangeCount {
-    /// So many.
     pub count: u64,
     /// Whether these are all there are; otherwise there are at least so many.
     pub is_all: bool,

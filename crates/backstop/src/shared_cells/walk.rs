@@ -13,7 +13,6 @@ pub(crate) struct CellWalk<'a> {
 }
 
 impl<'a> CellWalk<'a> {
-    /// From the first.
     pub(crate) fn new(backstop: &'a Backstop, prefix: impl Into<String>) -> Self {
         Self {
             backstop,

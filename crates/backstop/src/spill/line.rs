@@ -53,7 +53,6 @@ pub(crate) enum InvalidSpillLine {
     /// Changed since it was written.
     #[error("its checksum is {found}, not {written} as it says")]
     Changed { written: String, found: String },
-    /// Whole, and not understood.
     #[error("its record cannot be understood: {0}")]
     Unknown(String),
 }

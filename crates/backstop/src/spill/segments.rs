@@ -45,10 +45,8 @@ struct SpillSegment {
     bytes: u64,
 }
 
-/// What a segment holds.
 #[derive(Default)]
 pub(crate) struct SegmentContents {
-    /// Its dead letters.
     pub(crate) entries: Vec<SegmentEntry>,
     /// Lines that are none, without their ends.
     pub(crate) bad: Vec<(Vec<u8>, InvalidSpillLine)>,

@@ -23,7 +23,6 @@ use tokio::time::Instant;
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 
-/// Records that came together.
 pub(super) struct RecordBatch {
     shared: Arc<StreamRuntime>,
     /// By key, each with its place in the batch.
@@ -193,7 +192,6 @@ fn mark_full(
     left.map(|(place, _)| (place, RecordOutcome::Full))
 }
 
-/// Who brought keys here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeySource {
     /// Whoever has records for them.

@@ -28,9 +28,7 @@ struct PendingAdvance {
 
 /// What the store said to it.
 pub(super) enum SubmitOutcome {
-    /// It was taken in.
     Yes,
-    /// The lease was lost.
     Stale,
     /// It refuses this for good; nothing was changed.
     Refused,
@@ -63,7 +61,6 @@ impl BatchSubmitter {
         )
     }
 
-    /// Has something written.
     pub(super) async fn submit(&self, advance: KeyAdvance) -> SubmitOutcome {
         let (answer, answered) = oneshot::channel();
         if self

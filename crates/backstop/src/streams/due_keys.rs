@@ -78,7 +78,6 @@ fn wait_until(shared: &StreamRuntime, next: Option<Time>) -> Span {
     until.max(LOOK_AGAIN_MIN).min(shared.settings.poll)
 }
 
-/// What a look showed.
 struct DueKeysLook {
     taken: usize,
     next_due: Option<Time>,

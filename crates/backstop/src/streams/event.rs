@@ -10,17 +10,13 @@ use std::sync::Arc;
 /// One thing to be handled, at its turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamEvent {
-    /// The stream.
     pub stream: StreamName,
-    /// Whose turn it is.
     pub key: StreamKey,
     /// The position; the first of a range.
     pub position: i64,
     /// How far apart the positions are.
     pub step: i64,
-    /// What it is.
     pub effect: EventEffect,
-    /// Who it belongs to.
     pub tenant: Option<Arc<str>>,
     /// The record; none if it is missing.
     pub payload: Option<Payload>,
@@ -30,7 +26,7 @@ pub struct StreamEvent {
     pub attempt: u32,
 }
 
-/// What it is.
+/// Why the handler of a stream is called: a record, a miss or an amendment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventEffect {
     /// A record at its turn.
@@ -39,7 +35,6 @@ pub enum EventEffect {
     Miss,
     /// The rest of a gap that is too wide to be told one by one.
     MissRange {
-        /// Its last position.
         to: i64,
         /// How many positions it has.
         count: u64,

@@ -39,17 +39,13 @@ pub enum RecordFieldsError {
     /// Nothing there, or something else than expected.
     #[error("{what} of the record is not at `{pointer}`: there is {found}")]
     Missing {
-        /// What was looked for.
         what: &'static str,
-        /// Where.
         pointer: String,
-        /// What is there instead.
         found: String,
     },
     /// A key that cannot be one.
     #[error(transparent)]
     Key(#[from] InvalidName),
-    /// Out of range.
     #[error("{0}")]
     Range(String),
 }

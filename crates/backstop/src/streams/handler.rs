@@ -36,7 +36,6 @@ where
 pub struct JobStreamHandler(Arc<dyn Handler>);
 
 impl JobStreamHandler {
-    /// On this handler.
     pub fn new(handler: impl Handler) -> Self {
         Self(Arc::new(handler))
     }

@@ -54,9 +54,7 @@ pub(super) enum KeyWorkEnd {
 
 /// What came of a call.
 pub(super) enum HandlerCallEnd {
-    /// The key goes on.
     GoesOn,
-    /// The key waits.
     Waits,
     /// The lease was lost meanwhile.
     Lost,

@@ -40,7 +40,6 @@ pub struct Stream {
 /// What was forgotten with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForgottenKey {
-    /// Records that are gone.
     pub records: u64,
 }
 
@@ -56,7 +55,6 @@ impl Stream {
         Self { backstop, name }
     }
 
-    /// Its name.
     pub const fn name(&self) -> &StreamName {
         &self.name
     }

@@ -21,7 +21,7 @@ struct RecordLine<'a> {
     payload: Option<&'a RawValue>,
 }
 
-/// How lines become records.
+/// Reads the key, the position and the tenant of a record from its JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordReader<'a> {
     config: &'a StreamConfig,

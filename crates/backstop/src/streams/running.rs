@@ -25,7 +25,6 @@ use tokio_util::task::TaskTracker;
 /// What became of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordOutcome {
-    /// It was handled.
     Handled,
     /// It is kept, durably, until its turn.
     Held,
@@ -35,7 +34,6 @@ pub enum RecordOutcome {
     Late,
     /// It came after it was declared missing, and was handled as the correction.
     Amended,
-    /// Its key is disabled.
     Ignored,
     /// It failed for good: it is a dead letter.
     Dead,
@@ -60,7 +58,6 @@ pub(super) struct StreamRuntime {
     pub(super) outage: StoreOutage,
     /// No key is begun any more.
     pub(super) stop: CancellationToken,
-    /// Batches under way.
     pub(super) batches: TaskTracker,
 }
 
@@ -82,7 +79,6 @@ impl StreamRuntime {
 #[must_use = "dropping a running stream stops it"]
 pub struct RunningStream {
     shared: Arc<StreamRuntime>,
-    /// Ends the loops.
     loops: CancellationToken,
     tasks: TaskTracker,
     /// Ends with the loops; they are waited for when it is stopped.

@@ -51,13 +51,10 @@ impl Default for StreamSettings {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamSetupError {
-    /// A name is wrong.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// Its settings cannot work.
     #[error("stream {stream}: {problem}")]
     Settings {
-        /// The stream.
         stream: String,
         /// What is wrong, and what to write instead.
         problem: String,
@@ -68,7 +65,6 @@ pub enum StreamSetupError {
 }
 
 impl StreamSettings {
-    /// Whether they can work.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.rules.check().map_err(|error| error.to_string())?;
         if self.concurrency == 0 {

@@ -29,7 +29,6 @@ impl FindingTemplate {
     }
 }
 
-/// Takes rows in.
 pub(super) struct FindingCollector {
     template: FindingTemplate,
     wanted: FindScope,
@@ -85,7 +84,6 @@ impl FindingCollector {
         self.found.findings.push(finding);
     }
 
-    /// What came of it.
     pub(super) fn found(self) -> FindResult {
         self.found
     }

@@ -12,13 +12,9 @@ use serde::{Deserialize, Serialize};
 /// A run that has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PastRun {
-    /// When it began.
     pub at: Time,
-    /// How long it took.
     pub took: Span,
-    /// Who ran it.
     pub runner: String,
-    /// Rows that were found.
     pub found: usize,
     /// Of these, those whose job is on its way.
     pub alive: usize,

@@ -104,10 +104,9 @@ pub trait Finder: Send + Sync + 'static {
     }
 }
 
-/// What a search gives.
+/// The rows that one run of a sweep's query found.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FindResult {
-    /// What was found.
     pub findings: Vec<Finding>,
     /// Rows that no job can be made of.
     pub unusable: Vec<UnusableRow>,
@@ -127,7 +126,6 @@ impl FromIterator<Finding> for FindResult {
 /// What a search is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FindScope {
-    /// All findings.
     All,
     /// All of them, and their payloads need not be there.
     Keys,
@@ -183,7 +181,6 @@ pub enum InvalidSweep {
     /// A number is out of its range.
     #[error("`{what}` must be from {least} to {most}")]
     Range {
-        /// Which.
         what: &'static str,
         /// The least it may be.
         least: String,
@@ -223,7 +220,6 @@ impl Sweep {
         self
     }
 
-    /// It runs this often.
     pub fn every(mut self, every: Span) -> Result<Self, InvalidSweep> {
         if every < SWEEP_EVERY_MIN {
             return Err(range("every", SWEEP_EVERY_MIN, Span::days(365)));
@@ -251,7 +247,6 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -261,7 +256,6 @@ impl Sweep {
         &self.queue
     }
 
-    /// How often it runs.
     pub const fn period(&self) -> Span {
         self.every
     }

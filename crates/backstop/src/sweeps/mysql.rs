@@ -19,7 +19,6 @@ const EXTRA_TIME: Duration = Duration::from_secs(15);
 /// The character set of bytes that are no text.
 const BINARY: u16 = 63;
 
-/// What a query finds.
 pub(super) async fn search(
     address: &StoreAddress,
     search: SourceSearch<'_>,

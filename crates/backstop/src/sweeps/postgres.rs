@@ -22,7 +22,6 @@ use tokio_postgres::types::Type;
 /// What connecting, and ending the transaction, may take beside the query.
 const EXTRA_TIME: Duration = Duration::from_secs(15);
 
-/// What a query finds.
 pub(super) async fn search(
     address: &StoreAddress,
     search: SourceSearch<'_>,

@@ -25,10 +25,8 @@ pub struct SweepQuery {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSweepQuery {
-    /// Its address is wrong.
     #[error("`url`: {0}")]
     Source(#[from] InvalidDatabase),
-    /// Its text is wrong.
     #[error("`query`: {0}")]
     Query(#[from] InvalidQuery),
     /// The key is no template.

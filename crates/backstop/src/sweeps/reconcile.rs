@@ -28,7 +28,7 @@ const LIVE: [JobState; 4] = [
 /// Jobs of one page: their payloads come with them.
 const PAGE: usize = 100;
 
-/// What does not match.
+/// Rows without jobs and jobs without rows, for every sweep.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ReconcileReport {
     /// Rows past the threshold without a live job, by what they are known by.
@@ -44,11 +44,9 @@ pub struct ReconcileReport {
 /// A live job whose row is not found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnmatchedJob {
-    /// Its id.
     pub id: JobId,
     /// The key that was made of its row.
     pub key: UniqueKey,
-    /// How old it is.
     pub age: Span,
 }
 

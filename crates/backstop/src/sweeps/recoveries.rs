@@ -20,7 +20,6 @@ const REMEMBERED: Span = Span::days(30);
 struct StoredRecovery {
     key: String,
     count: u32,
-    /// The last time.
     at: Time,
 }
 
@@ -101,7 +100,6 @@ impl<'a> SweepRecoveries<'a> {
         self.apply(swaps.collect()).await
     }
 
-    /// Forgets these.
     pub(super) async fn forget(&self, keys: &[UniqueKey]) -> StoreResult<()> {
         let names = keys
             .iter()

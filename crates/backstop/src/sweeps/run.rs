@@ -41,7 +41,6 @@ const NOW_TOLERANCE: Span = Span::minutes(1);
 pub struct UnusableRow {
     /// What it is known by.
     pub row: Value,
-    /// Why.
     pub why: String,
 }
 
@@ -87,16 +86,12 @@ struct JudgedRows {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The search failed.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Somebody else runs it.
     #[error("the sweep is being run already: {0}")]
     Taken(#[from] SweepBusyError),
-    /// It took too long.
     #[error("the run was not through after {0:?}")]
     TooSlow(Duration),
 }
@@ -123,7 +118,6 @@ impl Backstop {
     }
 }
 
-/// Whether anything is changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepMode {
     Dry,
@@ -145,7 +139,6 @@ impl Sweeper {
         }
     }
 
-    /// The sweep.
     pub const fn sweep(&self) -> &Sweep {
         &self.sweep
     }

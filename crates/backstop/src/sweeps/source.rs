@@ -23,7 +23,6 @@ pub(super) struct SourceSearch<'a> {
     pub(super) into: FindingCollector,
 }
 
-/// What a query finds.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
     expect(unused_variables, reason = "there is no database to look at")

@@ -17,7 +17,6 @@ use std::time::Duration;
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two tries to stop a query: one that has not begun yet does not hear the first.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
-/// Tries to stop it.
 const TRIES_MAX: usize = 500;
 
 /// Stops a query when whoever waits for it goes away.
@@ -44,7 +43,6 @@ impl Drop for QueryStopGuard {
     }
 }
 
-/// What a query finds.
 pub(super) async fn search(
     address: &StoreAddress,
     search: SourceSearch<'_>,

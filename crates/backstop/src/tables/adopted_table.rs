@@ -57,11 +57,8 @@ pub enum TableError {
     /// There is no such table.
     #[error("{place}: there is no table {table}; {}", list_existing("tables", .existing))]
     NoTable {
-        /// Where.
         place: String,
-        /// The table.
         table: String,
-        /// Those that are there.
         existing: Vec<String>,
     },
     /// There is no such column.
@@ -71,9 +68,7 @@ pub enum TableError {
         table: String,
         /// What the column is for.
         role: &'static str,
-        /// The column.
         column: String,
-        /// Those that are there.
         existing: Vec<String>,
     },
     /// A column that says no time.
@@ -83,9 +78,7 @@ pub enum TableError {
     NoDate {
         /// The table, as it is called here.
         table: String,
-        /// The column.
         column: String,
-        /// Its type.
         type_name: String,
     },
     /// A column that is no key.
@@ -95,9 +88,7 @@ pub enum TableError {
     NoKey {
         /// The table, as it is called here.
         table: String,
-        /// The column.
         column: String,
-        /// Its type.
         type_name: String,
     },
     /// A column that says no number.
@@ -107,9 +98,7 @@ pub enum TableError {
     NoCount {
         /// The table, as it is called here.
         table: String,
-        /// The column.
         column: String,
-        /// Its type.
         type_name: String,
     },
     /// Two rows cannot be told from each other.
@@ -119,17 +108,14 @@ pub enum TableError {
     OneKey {
         /// The table, as it is called here.
         table: String,
-        /// The column.
         column: String,
         /// What they have in common.
         key: String,
     },
-    /// Nothing handles its rows.
     #[error(
         "table {0} has no handler; write `handler = {{ exec = [\"./invoice\"] }}` in [tables.{0}]"
     )]
     NoHandler(String),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -195,7 +181,6 @@ impl AdoptedTable {
         }
     }
 
-    /// The table.
     pub const fn table(&self) -> &Table {
         &self.table
     }
@@ -348,7 +333,6 @@ pub(super) struct ScanView {
     pub(super) last_pass: Option<Time>,
     /// The rows behind this one.
     pub(super) behind: Option<RowPlace>,
-    /// Up to this one.
     pub(super) until: Option<RowPlace>,
 }
 

@@ -2,7 +2,6 @@
 
 /// What a catalogue has under a name.
 pub(super) enum CatalogueLookup {
-    /// The table.
     Table(TableCatalogue),
     /// None of that name, but these.
     Others(Vec<String>),
@@ -13,7 +12,6 @@ pub(super) enum CatalogueLookup {
 pub(super) struct TableCatalogue {
     /// Its name, quoted, with its schema where it has one: ready for a statement.
     pub(super) quoted: String,
-    /// Its name alone.
     pub(super) name: String,
     pub(super) relation: RelationKind,
     pub(super) columns: Vec<TableColumn>,
@@ -31,7 +29,6 @@ pub(super) enum RelationKind {
     View,
 }
 
-/// A column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct TableColumn {
     pub(super) name: String,
@@ -58,7 +55,6 @@ pub(super) enum ColumnKind {
     Other,
 }
 
-/// An index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct TableIndex {
     pub(super) name: String,

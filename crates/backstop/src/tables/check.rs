@@ -19,13 +19,12 @@ const NAME_MAX: usize = 40;
 /// What the empty copy of a table is called, on which a plan with all indexes is asked for.
 const COPY: &str = "backstop_copy";
 
-/// What was found.
+/// What `table check` found in the user's table.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct TableCheckReport {
     /// The table as the database spells it, quoted.
     pub table: String,
-    /// The database.
     pub database: &'static str,
     /// The columns by what they are for.
     pub columns: Vec<CheckedColumn>,
@@ -56,13 +55,11 @@ pub struct TableCheckReport {
 /// A column that was looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedColumn {
-    /// What it is for.
     pub role: &'static str,
     /// What it is called in the configuration.
     pub wanted: String,
     /// What it is called in the database, if it is there.
     pub found: Option<String>,
-    /// Its type.
     pub type_name: Option<String>,
     /// How it says when, of a column of dates.
     pub dates: Option<String>,
@@ -70,12 +67,10 @@ pub struct CheckedColumn {
     pub problem: Option<String>,
 }
 
-/// An index that helps.
+/// An index that would make a pass over the table fast.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedIndex {
-    /// Its columns.
     pub columns: Vec<String>,
-    /// What it is for.
     pub why: &'static str,
     /// The one that is there.
     pub existing: Option<String>,

@@ -41,7 +41,6 @@ struct HeldRows {
 
 /// What became of the wish for rows.
 pub(super) struct RowClaimResult {
-    /// Ours now.
     pub(super) keys: Vec<RowKey>,
     /// How many are somebody else's.
     pub(super) taken: usize,
@@ -54,7 +53,6 @@ pub(super) struct RowClaimResult {
 }
 
 impl RowClaimResult {
-    /// None of so many.
     const fn nothing_claimed(count: usize) -> Self {
         Self {
             keys: Vec::new(),
@@ -95,7 +93,6 @@ impl AdoptedTable {
         Ok(table_state)
     }
 
-    /// Changes it.
     pub(crate) async fn change_state<R>(
         &self,
         change: impl FnMut(&mut TableState) -> R,

@@ -38,13 +38,11 @@ where
 /// A row as its handler gets it.
 #[derive(Clone)]
 pub struct TableRow {
-    /// The table's name here.
     pub table: Arc<str>,
     /// The row's key: a number, or text.
     pub key: Value,
     /// 1 in the first run; what the failures say, where they are counted.
     pub attempt: u32,
-    /// When it came in.
     pub inserted: Time,
     pub(super) id: JobId,
     pub(super) queue: QueueName,
@@ -94,7 +92,6 @@ impl fmt::Debug for TableRow {
 pub struct RowJobHandler(Arc<dyn Handler>);
 
 impl RowJobHandler {
-    /// On this handler.
     pub fn new(handler: impl Handler) -> Self {
         Self(Arc::new(handler))
     }

@@ -76,7 +76,6 @@ pub(super) trait TableLink: Send {
     /// What the catalogue says about a table.
     async fn catalogue(&mut self, table: &str) -> Result<CatalogueLookup, TableLinkError>;
 
-    /// Its name among people.
     fn product(&self) -> &'static str;
 
     /// What stands behind a query to lock its rows and leave out those that somebody else has

@@ -91,9 +91,7 @@ pub(crate) const LOOK_INTERVAL_MAX: Span = Span::secs(2);
 pub struct ColumnNames {
     /// The key of a row: a whole number, text, or a UUID.
     pub id: String,
-    /// How it stands.
     pub status: String,
-    /// When it came in.
     pub inserted: String,
     /// How often it failed. Not looked at where rows are tried by their age.
     pub failures: String,
@@ -173,7 +171,6 @@ pub enum InvalidTable {
     /// Its own name is wrong.
     #[error("`{0}` is not a name for a table here; use 1 to {TABLE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Name(String),
-    /// Its address is wrong.
     #[error("`url`: {0}")]
     Source(#[from] InvalidDatabase),
     /// Its strategy cannot be asked for in a query.
@@ -188,7 +185,6 @@ pub enum InvalidTable {
     /// A number is out of its range.
     #[error("`{what}` must be from {least} to {most}")]
     Range {
-        /// Which.
         what: &'static str,
         /// The least it may be.
         least: String,
@@ -226,7 +222,6 @@ impl Table {
         })
     }
 
-    /// With these columns.
     pub fn columns(mut self, columns: ColumnNames) -> Result<Self, InvalidTable> {
         let names = [
             ("columns.id", &columns.id),
@@ -243,7 +238,6 @@ impl Table {
         Ok(self)
     }
 
-    /// With these words.
     pub fn states(mut self, states: StatusValues) -> Result<Self, InvalidTable> {
         let words = [&states.new, &states.error, &states.success];
         if words.iter().any(|word| word.contains('\0')) {
@@ -324,7 +318,6 @@ impl Table {
         self
     }
 
-    /// Its name here.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -334,7 +327,6 @@ impl Table {
         &self.relation
     }
 
-    /// Where it is.
     pub const fn source(&self) -> &DatabaseSource {
         &self.source
     }

@@ -31,13 +31,12 @@ const EXPIRED_COUNTED_MAX: usize = 10_000;
 /// How often it is looked whether others have left their rows.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a pass did.
+/// How many rows a pass over a table ran, and how they ended.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct PassReport {
     /// As of when rows were looked at.
     pub at: Time,
-    /// How long it took.
     pub took: Span,
     /// Rows that were due, no more than a pass takes.
     pub due: usize,
@@ -70,14 +69,12 @@ pub struct PassReport {
     pub unkeyed: u64,
     /// Whether there was more than a pass takes.
     pub is_cut: bool,
-    /// The first thousand failures.
     pub failures: Vec<FailedRow>,
 }
 
-/// A row that failed.
+/// A row whose handler failed, and its error.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FailedRow {
-    /// Its key.
     pub key: Value,
     /// Why, without what must not be shown.
     pub error: String,
@@ -136,7 +133,6 @@ pub(crate) enum PassClock {
 /// Which rows a pass is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PassRows {
-    /// All that are due.
     Due,
     /// Only those that another runner had, who is gone.
     Orphans,
@@ -377,7 +373,6 @@ impl OpenTable {
 }
 
 impl PassReport {
-    /// Both as one.
     fn with(mut self, rest: Self) -> Self {
         self.took = self.took.plus(rest.took);
         self.succeeded += rest.succeeded;

@@ -52,14 +52,12 @@ pub(super) struct TakenRow {
 /// What became of rows that were found due, once they were ours and read again.
 #[derive(Default)]
 pub(super) struct RereadRows {
-    /// Those that still are.
     pub(super) taken: Vec<TakenRow>,
     /// How many are a success, or an error that waits: another runner was done with them before we
     /// asked.
     pub(super) done_by_others: usize,
 }
 
-/// A pass at work.
 pub(super) struct PassWork<'a> {
     pub(super) adopted: &'a AdoptedTable,
     handler: Arc<dyn RowHandler>,
@@ -82,11 +80,8 @@ pub(super) struct PassWork<'a> {
 /// How far handlers are let work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SettleGoal {
-    /// They want more rows.
     Hungry,
-    /// All rows have begun.
     Begun,
-    /// All rows have ended.
     Ended,
 }
 
@@ -141,7 +136,6 @@ impl TakenRow {
         })
     }
 
-    /// Whether it is due.
     pub(super) fn is_due(&self, table: &Table, view: &ScanView) -> bool {
         self.is_dated && table.rules.judge(self.row, view.last_pass, view.at) == RowDecision::Due
     }
@@ -199,7 +193,6 @@ impl TakenRow {
         Some(self.letter(failures, reason, why))
     }
 
-    /// Its key.
     pub(super) const fn key(&self) -> &RowKey {
         &self.key
     }
@@ -625,7 +618,6 @@ impl OpenTable {
         Ok((parse_rows(&self.shape, rows), succeeded))
     }
 
-    /// How many there are.
     pub(super) async fn count(&mut self, statement: &SqlStatement) -> Result<u64, TableError> {
         let rows = self.rows(statement).await?;
         match rows.first().and_then(|row| row.first()) {

@@ -6,7 +6,7 @@ use super::TableCheckReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A plan in short.
+/// A query plan in short: which indexes it uses and how much it scans.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PlanSummary {

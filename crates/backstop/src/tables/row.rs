@@ -18,7 +18,6 @@ pub(super) enum SqlValue {
     Broken(Vec<u8>),
     /// A decimal number in digits.
     Digits(String),
-    /// JSON as it is.
     Json(String),
 }
 

@@ -175,9 +175,7 @@ impl TableSchema {
 /// What a column of dates says in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DateReading {
-    /// That it was then.
     At(Time),
-    /// Nothing.
     Nothing,
     /// Something that is no date.
     Unreadable,

@@ -315,7 +315,6 @@ pub(super) struct RowChange<'a> {
     pub(super) to: RowOutcome,
 }
 
-/// What a row became.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RowOutcome {
     Success,

@@ -31,11 +31,10 @@ const AGES: [Span; 6] = [
     Span::days(360),
 ];
 
-/// How a table stands.
+/// How many rows of a table are open, due, done and expired.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct TableStatus {
-    /// As of when.
     pub at: Time,
     /// As of when the last pass was.
     pub last_pass: Option<Time>,
@@ -43,9 +42,7 @@ pub struct TableStatus {
     pub next_pass: Time,
     /// Rows that were never tried.
     pub new: u64,
-    /// Rows that failed.
     pub error: u64,
-    /// Rows that are done.
     pub success: u64,
     /// Rows in any other state, which are none of our business.
     pub other: u64,
@@ -80,11 +77,8 @@ pub struct TableStatus {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct RowInHand {
-    /// Its key.
     pub key: Value,
-    /// Whose hands.
     pub runner: String,
-    /// Since when.
     pub since: Time,
 }
 
@@ -98,7 +92,6 @@ pub struct AgeBand {
     pub every: Option<Span>,
     /// Rows that were never tried.
     pub new: u64,
-    /// Rows that failed.
     pub error: u64,
 }
 

@@ -24,13 +24,11 @@ pub struct StatusWord {
 pub struct StatusWords {
     /// At most so many as are told.
     pub words: Vec<StatusWord>,
-    /// Whether there are more.
     pub is_cut: bool,
     /// Rows that are new or in error: those that are worked off.
     pub open: u64,
     /// Of these, rows without a date of insertion.
     pub open_undated: u64,
-    /// Rows that succeeded.
     pub succeeded: u64,
 }
 

@@ -20,28 +20,21 @@ pub enum RecordExplanation {
     /// Records of its key are ignored.
     Disabled,
     /// Its key stands still behind a record that failed for good.
-    Halted {
-        /// That record.
-        at: i64,
-    },
+    Halted { at: i64 },
     /// The record whose turn it is failed, and is tried again.
     BehindFailing {
         /// That record; it may be this one.
         at: i64,
-        /// How often it failed.
         failures: u32,
         /// When it is tried again.
         next: Time,
-        /// What its handler said.
         error: String,
     },
     /// Something before it is missing, and is waited for.
     BehindGap {
-        /// The key that waits.
         key: StreamKey,
         /// The first position that is missing.
         gap: i64,
-        /// How many are.
         missing: u64,
         /// The how manieth wait this is.
         attempt: Option<u32>,
@@ -49,16 +42,12 @@ pub enum RecordExplanation {
         until: Option<Time>,
     },
     /// Nothing is before it but records whose turn has come.
-    Next {
-        /// How many of them.
-        before: u64,
-    },
+    Next { before: u64 },
 }
 
 /// How a record that is held follows what is before it: the record before, or the watermark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordLink {
-    /// At once.
     Close,
     /// Nearer than its step says, and not where it is expected: the grid goes on from it.
     OffGrid,
@@ -74,9 +63,7 @@ pub enum RecordLink {
 /// Positions that are not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PositionGap {
-    /// The first of them.
     pub first: i64,
-    /// How many they are.
     pub count: u64,
 }
 
@@ -253,7 +240,6 @@ impl RecordExplanation {
 }
 
 impl fmt::Display for RecordExplanation {
-    /// One sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("no record of this position is held"),

@@ -245,7 +245,6 @@ fn record_json(record: &DeadRecord) -> Value {
 }
 
 impl fmt::Display for JobExplanation {
-    /// One sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => {

@@ -13,7 +13,6 @@ use std::time::Duration;
 /// How long the store may take to tell how deep a queue is: nice to know, and no reason to wait.
 const DEPTH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Who runs operations here.
 pub(super) fn worker() -> WorkerName {
     WorkerName::new(&format!("{}/{}/with_retry", host(), std::process::id()))
 }

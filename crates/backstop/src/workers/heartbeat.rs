@@ -43,7 +43,6 @@ pub(crate) struct WorkerHeartbeat {
     pub(crate) beats_every: Option<Span>,
     #[serde(default)]
     pub(crate) duty: WorkerState,
-    /// When it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Time>,
 }
@@ -71,7 +70,6 @@ impl WorkerHeartbeat {
         }
     }
 
-    /// With heartbeats this often.
     pub(crate) fn beating_every(self, period: Span) -> Self {
         Self {
             beats_every: Some(period),

@@ -12,7 +12,6 @@ const ANSWER_MAX: Duration = Duration::from_mins(1);
 /// The most an answer may have.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A connection.
 pub(in crate::bench) struct BenchClient {
     connection: TcpStream,
     address: SocketAddr,
@@ -20,7 +19,6 @@ pub(in crate::bench) struct BenchClient {
 }
 
 impl BenchClient {
-    /// A new one.
     pub(in crate::bench) async fn connect(address: SocketAddr) -> Result<Self> {
         let connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;

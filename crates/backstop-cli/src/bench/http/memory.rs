@@ -26,7 +26,6 @@ const START_MAX: Duration = Duration::from_secs(30);
 pub(super) struct ServerMemory {
     pub(super) idle_mb: Option<f64>,
     pub(super) idle_mb_max: f64,
-    /// So many jobs wait.
     pub(super) waiting: usize,
     pub(super) waiting_mb: Option<f64>,
     pub(super) waiting_mb_max: f64,

@@ -304,7 +304,6 @@ async fn offer(backstop: &Backstop) -> Result<()> {
     Ok(())
 }
 
-/// Entries of the audit.
 async fn note(backstop: &Backstop, count: usize) -> Result<()> {
     let audit = backstop.audit("bench");
     let noting = (0..count).map(|n| {

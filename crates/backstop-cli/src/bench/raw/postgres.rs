@@ -46,7 +46,6 @@ const COMPLETE: &str = "DELETE FROM job WHERE no = ANY($1) AND lease = $2";
 const INSERTERS: usize = 2;
 /// Connections that claim and complete; more of them are slower on few cores.
 const DRAINERS: usize = 4;
-/// Jobs of one batch.
 const BATCH: usize = 1_000;
 /// Connections that callers share: as many as backstop's own pool has where the address says
 /// nothing. A service has a pool of a few, not a connection a caller; with more of them than cores,

@@ -16,9 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Keys looked at in one step of a search.
 const SCAN_STEP: usize = 1_000;
 
-/// A connection to Redis.
 pub(in super::super) enum BenchRedisConnection {
-    /// To a server.
     One(MultiplexedConnection),
     /// To all of a cluster.
     Cluster(ClusterConnection),
@@ -26,7 +24,6 @@ pub(in super::super) enum BenchRedisConnection {
     Unknown,
 }
 
-/// Connects.
 pub(in super::super) async fn connect_redis(
     address: &StoreAddress,
 ) -> Result<BenchRedisConnection> {
@@ -50,7 +47,6 @@ pub(in super::super) async fn connect_redis(
 
 /// What became of keys that were to be removed.
 pub(in super::super) enum UnlinkResult {
-    /// They are gone.
     All,
     /// They are where only the store finds them.
     Nothing,

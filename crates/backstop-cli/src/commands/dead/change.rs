@@ -51,7 +51,6 @@ pub(crate) struct DeadClearArgs {
     reason: ReasonArgs,
 }
 
-/// Makes letters ready again.
 pub(super) async fn requeue(
     args: &DeadSelectionArgs,
     context: &CliContext,
@@ -65,7 +64,6 @@ pub(super) async fn requeue(
     print_change(&changed, "requeued", context)
 }
 
-/// Makes letters ready elsewhere.
 pub(super) async fn move_to(
     args: &DeadMoveArgs,
     context: &CliContext,
@@ -77,7 +75,6 @@ pub(super) async fn move_to(
     print_change(&changed, &format!("moved to {}", args.to), context)
 }
 
-/// Removes letters.
 pub(super) async fn delete(
     args: &DeadDeleteArgs,
     context: &CliContext,

@@ -100,7 +100,6 @@ fn print_export(
     })
 }
 
-/// Where an export goes.
 enum ExportTarget {
     Stdout,
     /// A file that takes its name when it is complete.
@@ -157,12 +156,9 @@ impl ExportTarget {
     }
 }
 
-/// What an import did.
 #[derive(Serialize, Default)]
 struct DeadImportReport {
-    /// Letters taken in.
     count: u64,
-    /// Letters that were known.
     same: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bad: Vec<BadImportLine>,

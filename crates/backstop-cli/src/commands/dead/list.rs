@@ -30,7 +30,6 @@ pub(crate) struct DeadListArgs {
     cursor: Option<String>,
 }
 
-/// Lists dead letters.
 pub(super) async fn run(args: &DeadListArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open_for_reading().await?;
     let (output, now) = (context.output, backstop.now());

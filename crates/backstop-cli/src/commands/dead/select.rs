@@ -96,7 +96,6 @@ impl DeadFilterArgs {
 }
 
 impl DeadSelectionArgs {
-    /// Whether they say nothing.
     pub(super) fn is_empty(&self, now: Time) -> bool {
         self.ids.is_empty()
             && self.oldest.is_none()

@@ -8,7 +8,6 @@ use crate::output::words::{instant, kind, relative, span};
 use backstop::dead::{DeadLetter, DeadLetterLookup};
 use backstop::{JobId, Span, Time};
 
-/// Shows one.
 pub(super) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let (typed, id) = (describe_id(args.id()), JobId::from_text(args.id()));
     let backstop = context.open_for_reading().await?;

@@ -32,7 +32,6 @@ pub(crate) struct DeadAuditArgs {
     limit: usize,
 }
 
-/// Counts by queue.
 pub(super) async fn stats(context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open_for_reading().await?;
     let stats = letters(&backstop, context).stats().await?;
@@ -62,7 +61,6 @@ pub(super) async fn stats(context: &CliContext) -> Result<ExitStatus, CliError> 
     Ok(ExitStatus::Success)
 }
 
-/// Deaths by cause.
 pub(super) async fn groups(
     args: &DeadGroupsArgs,
     context: &CliContext,
@@ -106,7 +104,6 @@ pub(super) async fn groups(
     Ok(ExitStatus::Success)
 }
 
-/// Who changed what.
 pub(super) async fn audit(
     args: &DeadAuditArgs,
     context: &CliContext,

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// No demo takes longer; what is left then stays in the store.
 const ENOUGH: Duration = Duration::from_secs(14);
 
-/// Plays the demo.
 pub(super) async fn run(jobs: u64, context: &CliContext) -> Result<ExitStatus, CliError> {
     let address = match &context.named_store {
         Some(named) => named.clone(),

@@ -18,7 +18,6 @@ pub(super) const LOOK: Duration = Duration::from_millis(80);
 
 const BAR: &str = "  {prefix:<9} {bar:30.cyan/dim} {pos:>5}/{len}  {msg}";
 
-/// One bar per queue.
 pub(super) struct DemoBars(Vec<(&'static str, ProgressBar)>);
 
 impl DemoBars {
@@ -60,7 +59,6 @@ impl DemoBars {
     }
 }
 
-/// The title.
 pub(super) fn open(address: &StoreAddress, context: &CliContext) {
     let paint = context.output.paint_notes();
     let title = paint.bold("backstop demo");

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 /// One queue of the demo.
 pub(super) struct DemoQueue {
-    /// Its name.
     pub(super) name: &'static str,
     kind: &'static str,
     /// Its share of all jobs, in percent.
@@ -19,7 +18,6 @@ pub(super) struct DemoQueue {
     pub(super) work: Duration,
 }
 
-/// The queues, by name.
 pub(super) const QUEUES: [DemoQueue; 3] = [
     DemoQueue {
         name: "emails",
@@ -92,7 +90,6 @@ impl DemoQueue {
         }
     }
 
-    /// Its next job.
     pub(super) fn draft(&self, backstop: &Backstop, number: u64) -> JobDraft {
         let draft = backstop
             .draft(self.name)
@@ -150,7 +147,6 @@ pub(super) fn behaviour_of(queue: &DemoQueue, run: &Run) -> Result<DemoBehaviour
 }
 
 impl DemoBehaviour {
-    /// How a run ends.
     pub(super) fn ends(self, queue: &DemoQueue, run: &Run) -> Result<(), RunError> {
         match self {
             Self::FailsOnce if run.attempt() == 1 => {

@@ -101,7 +101,6 @@ impl DrillProcess {
             .unwrap_or_else(|_| Err(late()))
     }
 
-    /// `kill -9`.
     pub(super) async fn kill(&mut self) -> Result<(), CliError> {
         Ok(self.process.kill().await?)
     }

@@ -32,7 +32,6 @@ pub(crate) enum DrillPart {
     Writer,
 }
 
-/// Plays a part.
 pub(super) async fn run_part(
     part: DrillPart,
     lease: Span,

@@ -32,7 +32,6 @@ struct StoreDrillShape {
     whole: bool,
 }
 
-/// Holds the drill.
 pub(super) async fn run_drill(
     backstop: &Backstop,
     address: &StoreAddress,
@@ -102,7 +101,6 @@ async fn write_and_die(
         .collect())
 }
 
-/// Characters of an id.
 const ID_CHARS: usize = 36;
 
 fn print_report(report: &StoreDrillShape, context: &CliContext) -> Result<ExitStatus, CliError> {

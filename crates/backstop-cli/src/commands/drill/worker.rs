@@ -24,7 +24,6 @@ struct WorkerDrillShape {
     within: bool,
 }
 
-/// Holds the drill.
 pub(super) async fn run_drill(
     backstop: &Backstop,
     address: &StoreAddress,

@@ -102,7 +102,6 @@ async fn amend(
     })
 }
 
-/// Which jobs are meant.
 enum SelectedJobs {
     /// Those that the store finds by itself.
     InStore(Selection),

@@ -34,7 +34,6 @@ pub(crate) struct JobListArgs {
     all: bool,
 }
 
-/// Lists jobs.
 pub(crate) async fn run(args: &JobListArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open_for_reading().await?;
     if args.all {

@@ -9,7 +9,6 @@ use backstop_core::Job;
 use backstop_core::failure::FailureRecord;
 use backstop_server::wire::job::JobShape;
 
-/// Shows one job.
 pub(crate) async fn run(args: &JobIdArgs, context: &CliContext) -> Result<ExitStatus, CliError> {
     let backstop = context.open_for_reading().await?;
     let job = args

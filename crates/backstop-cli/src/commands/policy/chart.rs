@@ -5,7 +5,6 @@ use crate::output::words::{about, count};
 use backstop::Span;
 use backstop_core::simulate::{Scenario, SimulationBucket, SimulationResult};
 
-/// Lines of the chart.
 const ROWS: u64 = 10;
 /// The least columns there are, however narrow the terminal.
 const COLUMNS_MIN: usize = 20;

@@ -24,24 +24,20 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Jobs of one call.
 const BATCH_JOBS: usize = 1_000;
 /// Payload bytes of one call; well below what a store takes.
 const BATCH_BYTES: usize = 4 << 20;
 /// Calls under way at once for a file: while one is made durable, the next is on its way.
 const IN_FLIGHT: usize = 4;
-/// Batches read ahead.
 const READ_AHEAD: usize = 2;
 
 const BAR: &str = "{bar:32.cyan/dim} {percent:>3}%  {msg}  {eta} left";
 const SPINNER: &str = "{spinner} {msg}";
 
-/// Some lines, read.
 #[derive(Default)]
 struct PushBatch {
     jobs: Vec<NewJob>,
     bad: Vec<BadPushLine>,
-    /// Bytes of payload.
     payload_bytes: usize,
     /// How far into the input it reaches.
     read_to: u64,

@@ -8,14 +8,10 @@ use std::path::{Path, PathBuf};
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// What is read from.
 pub(crate) type InputReader = BufReader<Box<dyn Read + Send>>;
 
-/// Where lines come from.
 pub(crate) enum InputSource {
-    /// A file.
     File(PathBuf),
-    /// Whatever is piped in.
     Stdin,
     /// What was piped in, kept so that it can be read twice; gone when it is closed.
     Spooled(File),
@@ -41,7 +37,6 @@ impl InputSource {
         metadata.is_file().then_some(metadata.len())
     }
 
-    /// From the start.
     pub(crate) fn reader(&self) -> Result<InputReader, CliError> {
         let file = match self {
             Self::Stdin => {

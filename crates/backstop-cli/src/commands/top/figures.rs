@@ -22,19 +22,14 @@ const GROUPS: usize = 50;
 /// What a store looks like at one time.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TopFigures {
-    /// When.
     pub(super) at: Time,
-    /// Its queues, by name.
     pub(super) queues: Vec<QueueStatus>,
-    /// Its workers, by name.
     pub(super) workers: Vec<WorkerInfo>,
     /// What died of the same, the largest groups first.
     pub(super) groups: Vec<DeadGroup>,
-    /// Its streams, by name.
     pub(super) streams: Vec<StreamStatus>,
     /// What of them somebody should look at.
     pub(super) alarms: StreamAlarms,
-    /// Its breakers and gates.
     pub(super) guards: Vec<BreakerInfo>,
 }
 

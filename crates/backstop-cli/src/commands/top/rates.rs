@@ -10,14 +10,10 @@ const READINGS_MAX: usize = 512;
 /// A rate is that of the last seconds: one reading alone would jump about.
 const RATE_OVER: Span = Span::secs(10);
 
-/// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TopFlow {
-    /// Jobs that came in.
     Pushed,
-    /// Jobs done.
     Done,
-    /// Jobs that died.
     Dead,
 }
 
@@ -28,7 +24,6 @@ struct TotalsReading {
     totals: BTreeMap<QueueName, QueueTotals>,
 }
 
-/// Readings, the oldest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct RateHistory(VecDeque<TotalsReading>);
 

@@ -22,12 +22,10 @@ const BARS: usize = 24;
 /// Eight heights of a bar.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// One row.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TopRow {
     /// What it is, whatever its place.
     pub(super) id: String,
-    /// What it says.
     pub(super) cells: Vec<(String, CellTone)>,
     /// The queue it is about, if it is about one.
     pub(super) queue: Option<QueueName>,
@@ -67,7 +65,6 @@ impl TopRow {
 pub(super) struct TopTable {
     /// The titles; those of numbers begin with `#`, which is not shown.
     pub(super) titles: &'static [&'static str],
-    /// The rows.
     pub(super) rows: Vec<TopRow>,
     /// What is to be done so that there are some.
     pub(super) empty: &'static str,

@@ -69,10 +69,8 @@ impl TopView {
 /// What keys are for at the moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum TopMode {
-    /// Looking.
     #[default]
     Browsing,
-    /// Typing a filter.
     Filtering,
     /// Answering whether all of this is really meant.
     Confirming(Vec<TopAction>),
@@ -87,9 +85,7 @@ pub(super) enum TopAction {
     SetGate(QueueName, QueueState),
     /// Requeue the dead letters of a group.
     Requeue {
-        /// Of this queue.
         queue: QueueName,
-        /// That died of this.
         fingerprint: Fingerprint,
         /// As many as there were when it was asked for.
         count: u64,
@@ -105,37 +101,28 @@ pub(super) enum TopAction {
 pub(super) enum KeyOutcome {
     /// Nothing but to be drawn.
     Draw,
-    /// The end.
     Quit,
-    /// A new reading, now.
     Read,
-    /// These, one after another.
     Perform(Vec<TopAction>),
 }
 
 /// A line about what was done, or what went wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum TopNotice {
-    /// It was done.
     Done(String),
-    /// It was not.
     Failed(String),
 }
 
-/// What is looked at.
 #[derive(Clone, Debug)]
 pub(super) struct TopState {
     /// Where the figures come from.
     pub(super) store: String,
-    /// The view.
     pub(super) view: TopView,
-    /// What keys are for.
     pub(super) mode: TopMode,
     /// Rows that have this are shown; all if it is empty.
     pub(super) filter: String,
     /// The last reading; `None` before the first.
     pub(super) figures: Option<TopFigures>,
-    /// The readings before it.
     pub(super) history: RateHistory,
     /// What was done, or went wrong, since the last key.
     pub(super) notice: Option<TopNotice>,
@@ -151,7 +138,6 @@ pub(super) struct TopState {
 }
 
 impl TopState {
-    /// Before the first reading.
     pub(super) fn new(view: TopView, store: String) -> Self {
         Self {
             store,
@@ -200,7 +186,6 @@ impl TopState {
         self.selected.contains(&row.id)
     }
 
-    /// What a key does.
     pub(super) fn press(mut self, key: KeyEvent) -> (Self, KeyOutcome) {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return (self, KeyOutcome::Quit);
@@ -269,7 +254,6 @@ impl TopState {
         KeyOutcome::Draw
     }
 
-    /// Only `y` means yes.
     fn answer(&mut self, code: KeyCode, actions: Vec<TopAction>) -> KeyOutcome {
         if code == KeyCode::Char('y') {
             return self.perform(actions);

@@ -15,7 +15,6 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The rate shown is that of the last so many looks.
 const RATE_LOOKS: usize = 10;
 
-/// When to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StopCondition {
     /// When a signal says so.

@@ -7,14 +7,10 @@ use crate::time::Time;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ReplayEffect {
-    /// When, in milliseconds.
     pub at_ms: i64,
-    /// To which key.
     pub key: StreamKey,
-    /// What.
     pub effect: &'static str,
     /// At which position; the first of a range, the lowest held of a key, the watermark of one that
     /// was cleared.
@@ -61,7 +57,6 @@ impl ReplayEffect {
     }
 }
 
-/// What it came to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[expect(
     missing_docs,

@@ -10,31 +10,24 @@ use serde_json::value::RawValue;
 /// Something that happens at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplayLine {
-    /// When.
     pub at: Time,
-    /// What.
     pub event: ReplayEvent,
 }
 
-/// What happens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplayEvent {
     /// A record arrives, and its handler fails so many times.
     Record {
-        /// The record.
         record: Record,
         /// How often its handler fails.
         fail: u32,
     },
-    /// A key is deleted.
     Forget(StreamKey),
-    /// A key is disabled.
     Disable(StreamKey),
     /// A key is enabled again.
     Enable(StreamKey),
     /// The store stops to answer.
     StoreDown,
-    /// The store answers again.
     StoreUp,
 }
 
@@ -46,19 +39,15 @@ pub enum InvalidReplayLine {
         "{0}; write {{\"at_ms\":0,\"key\":\"a\",\"position\":60000}}, {{\"at_ms\":0,\"key\":\"a\",\"event\":\"forget\"}} or {{\"at_ms\":0,\"event\":\"store_down\"}}"
     )]
     Shape(String),
-    /// No step is known.
     #[error("no step: give the stream a `step`, or this line a `step_ms`")]
     NoStep,
-    /// A bad key.
     #[error(transparent)]
     Key(#[from] InvalidName),
-    /// A bad record.
     #[error(transparent)]
     Record(#[from] InvalidRecord),
     /// A line from the past.
     #[error("at_ms {at_ms} comes after {after_ms}; lines must be in the order of their at_ms")]
     OutOfOrder {
-        /// The line's time.
         at_ms: i64,
         /// The time it was already.
         after_ms: i64,

@@ -28,7 +28,6 @@ pub struct RememberedKey {
 }
 
 impl RememberedKey {
-    /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

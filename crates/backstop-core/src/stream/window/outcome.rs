@@ -19,12 +19,10 @@ pub struct CallCompletion {
     pub off_step: Option<OffStep>,
 }
 
-/// What follows a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCallDecision {
     /// The key is blocked until the call is tried again.
     Retry {
-        /// When.
         until: Time,
         /// The how manieth run has failed.
         attempt: u32,
@@ -36,12 +34,10 @@ pub enum FailedCallDecision {
     },
 }
 
-/// How a call failed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HandlerFailure<'a> {
     /// How long the handler itself wants to wait.
     pub requested_wait: Option<Span>,
-    /// What it said.
     pub error: &'a str,
     /// A random draw, to spread the wait.
     pub roll: RandomDraw,
@@ -70,7 +66,6 @@ impl KeyWindow {
         done
     }
 
-    /// The call failed.
     pub fn fail(
         &mut self,
         call: HandlerCall,
@@ -240,6 +235,5 @@ impl KeyWindow {
 pub enum ResumeFrom {
     /// With the record it halted at.
     SameRecord,
-    /// Past it.
     NextRecord,
 }

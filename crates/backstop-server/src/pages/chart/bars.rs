@@ -12,25 +12,19 @@ const ROW: f64 = 28.0;
 /// The least a share is drawn with, so that one of a million can be seen.
 const SEEN_MIN: f64 = 2.0;
 
-/// Bars below each other.
 #[derive(Clone, Debug)]
 pub struct BarChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
-    /// What it shows.
     pub title: &'a str,
     /// What the names of the bars are.
     pub of: &'a str,
-    /// What their lengths mean.
     pub unit: ChartUnit,
-    /// The bars, from above.
     pub bars: Vec<ChartBar>,
 }
 
-/// A bar.
 #[derive(Clone, Debug)]
 pub struct ChartBar {
-    /// What it is.
     pub name: String,
     /// Its parts, from the left; the same names in all bars.
     pub shares: Vec<ChartSegment>,
@@ -39,11 +33,8 @@ pub struct ChartBar {
 /// A part of a bar.
 #[derive(Clone, Copy, Debug)]
 pub struct ChartSegment {
-    /// What it is.
     pub name: &'static str,
-    /// Its colour.
     pub tone: ChartTone,
-    /// How many.
     pub count: u64,
 }
 

@@ -18,12 +18,10 @@ const SEEN_MIN: f64 = 5.0;
 /// Names of days that fit below.
 const NAMES_MAX: usize = 16;
 
-/// A strip of days.
 #[derive(Clone, Debug)]
 pub struct CalendarChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
-    /// What it shows.
     pub title: &'a str,
     /// The days, the oldest first.
     pub days: Vec<CalendarDay>,
@@ -32,7 +30,6 @@ pub struct CalendarChart<'a> {
 /// A day of a strip.
 #[derive(Clone, Debug)]
 pub struct CalendarDay {
-    /// Such as 2026-11-17.
     pub name: String,
     /// Where its runs are listed.
     pub address: String,

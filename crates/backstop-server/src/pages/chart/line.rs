@@ -20,14 +20,11 @@ const MOMENTS_MAX: i64 = 7;
 /// Half as wide as the name of a moment.
 const MOMENT_HALF: f64 = 18.0;
 
-/// Values over time.
 #[derive(Clone, Debug)]
 pub struct LineChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
-    /// What it shows.
     pub title: &'a str,
-    /// What its values mean.
     pub unit: ChartUnit,
     /// The lines, all with the same steps. The first has its area filled.
     pub lines: Vec<ChartLine<'a>>,
@@ -36,11 +33,8 @@ pub struct LineChart<'a> {
 /// A line of a chart.
 #[derive(Clone, Debug)]
 pub struct ChartLine<'a> {
-    /// What it shows.
     pub name: &'a str,
-    /// Its colour.
     pub tone: ChartTone,
-    /// Its points.
     pub series: &'a TimeSeries,
 }
 
@@ -279,7 +273,6 @@ impl LineChart<'_> {
     }
 }
 
-/// Steps together.
 struct ChartColumn {
     from: Time,
     until: Time,

@@ -57,11 +57,9 @@ pub enum ChartTone {
     /// What comes in, what is there.
     #[default]
     Plain,
-    /// What went well.
     Good,
     /// What waits, or is late.
     Warn,
-    /// What failed.
     Bad,
     /// What is of no concern.
     Calm,

@@ -4,16 +4,11 @@ use crate::policy_lab::round_step;
 use crate::words::{about, count};
 use backstop_core::{Span, Time};
 
-/// What a number means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChartUnit {
-    /// Things.
     Count,
-    /// Things a second.
     PerSecond,
-    /// Seconds.
     Seconds,
-    /// Milliseconds.
     Millis,
 }
 

@@ -47,7 +47,6 @@ impl SvgWriter {
         ))
     }
 
-    /// A path.
     pub(super) fn path(&mut self, class: &str, d: &str) {
         self.push(format_args!(
             "<path class=\"{}\" d=\"{}\"/>",
@@ -79,7 +78,6 @@ impl SvgWriter {
         }
     }
 
-    /// A dot, with words.
     pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, words: &str) {
         let (class, words) = (escape_markup(class), escape_markup(words));
         self.push(format_args!(
@@ -87,7 +85,6 @@ impl SvgWriter {
         ));
     }
 
-    /// Words at a place.
     pub(super) fn text(
         &mut self,
         class: &str,
@@ -111,12 +108,10 @@ impl SvgWriter {
         ));
     }
 
-    /// Ends a link.
     pub(super) fn end_link(&mut self) {
         self.push(format_args!("</a>"));
     }
 
-    /// Ends the drawing.
     pub(super) fn end(mut self) -> String {
         self.0.push_str("</svg>");
         self.0
@@ -127,7 +122,6 @@ impl SvgWriter {
     }
 }
 
-/// Where a box is.
 #[derive(Clone, Copy)]
 pub(super) struct SvgRect {
     pub(super) x: f64,

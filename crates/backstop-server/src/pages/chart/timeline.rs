@@ -17,12 +17,10 @@ const DRAWN_MAX: u64 = 6;
 /// How wide a letter of a name is, about: names that would run into each other are left out.
 const LETTER: f64 = 6.6;
 
-/// A line with marks.
 #[derive(Clone, Debug)]
 pub struct PositionChart<'a> {
     /// An id of its own in its page: letters and `-`.
     pub id: &'a str,
-    /// What it shows.
     pub title: &'a str,
     /// What is on it, from the left.
     pub marks: Vec<PositionMark>,
@@ -31,18 +29,13 @@ pub struct PositionChart<'a> {
 /// What is on a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PositionMark {
-    /// Something that is there.
     Record {
-        /// What stands below it.
         name: String,
-        /// Its colour.
         tone: ChartTone,
         /// What appears where the pointer rests.
         words: String,
     },
-    /// Positions that are missing.
     Gap {
-        /// How many.
         missing: u64,
         /// What appears where the pointer rests.
         words: String,

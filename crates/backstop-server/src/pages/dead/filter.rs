@@ -21,7 +21,6 @@ const NAMES: [&str; 7] = [
     "until",
 ];
 
-/// Which dead letters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct DeadLetterFilter(pub(super) DeadFilter);
 
@@ -40,12 +39,10 @@ pub(super) struct DeadFilterForm {
 }
 
 impl DeadLetterFilter {
-    /// What an address says.
     pub(super) fn of(view: &PageView) -> Result<Self, PageFailure> {
         Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
-    /// What a form says.
     pub(super) fn posted(view: &PageView, posted: &PostedForm) -> Result<Self, PageFailure> {
         Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }

@@ -130,7 +130,6 @@ pub(super) async fn start(view: PageView, posted: PostedForm) -> Result<Response
     }
 }
 
-/// All of them.
 pub(super) async fn list(view: PageView) -> Result<Response, PageFailure> {
     let redrives = view.ask(letters(&view).redrives()).await?;
     let now = view.now();
@@ -145,7 +144,6 @@ pub(super) async fn list(view: PageView) -> Result<Response, PageFailure> {
     view.show(&page)
 }
 
-/// One of them, live.
 pub(super) async fn one(view: PageView, Path(id): Path<String>) -> Result<Response, PageFailure> {
     let report = find_redrive(&view, &id).await?;
     let page = RedrivePage {

@@ -92,7 +92,6 @@ fn failure_entry(
     }
 }
 
-/// Where it stands.
 fn last_entries(job: &Job, now: Time) -> Vec<JobTimelineEntry> {
     let moment = match job.state {
         JobState::Scheduled => plain_entry("", "To run", Some(job.run_at), now),

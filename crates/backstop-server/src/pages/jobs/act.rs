@@ -240,7 +240,6 @@ pub(in crate::pages) async fn start(
     Ok(redirect_to(&view.at(&format!("/jobs/runs/{id}"))))
 }
 
-/// To another page.
 pub(in crate::pages) fn redirect_to(address: &str) -> Response {
     use axum::response::IntoResponse;
     let location = [(axum::http::header::LOCATION, address.to_owned())];
@@ -317,7 +316,6 @@ const fn advice(refusal: AmendRefusal) -> &'static str {
     }
 }
 
-/// With a capital letter.
 pub(in crate::pages) fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| {

@@ -9,7 +9,6 @@ use backstop_core::amend::Filter;
 use backstop_core::port::QueueStatus;
 use backstop_core::{JobState, Kind, QueueName, WorkerName};
 
-/// Which jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::pages) struct JobFilter {
     pub(in crate::pages) queue: Option<QueueName>,
@@ -21,12 +20,10 @@ pub(in crate::pages) struct JobFilter {
 }
 
 impl JobFilter {
-    /// What an address says.
     pub(super) fn of(view: &PageView) -> Result<Self, PageFailure> {
         Self::read(view, |name| view.query(name), |name| view.query_exact(name))
     }
 
-    /// What a form says.
     pub(super) fn posted(view: &PageView, posted: &PostedForm) -> Result<Self, PageFailure> {
         Self::read(view, |name| posted.get(name), |name| posted.get_exact(name))
     }
@@ -59,7 +56,6 @@ impl JobFilter {
         Ok(filter)
     }
 
-    /// The list of them.
     pub(super) fn link(&self, view: &PageView) -> PageLink {
         self.on(view.at("/jobs"))
     }

@@ -8,11 +8,8 @@ use backstop_core::Job;
 use backstop_core::port::{QueueStatus, StoreResult};
 use std::collections::BTreeSet;
 
-/// Queues that are offered.
 const QUEUES_MAX: usize = 500;
-/// Kinds that are offered.
 const KINDS_MAX: usize = 200;
-/// Workers that are offered.
 const WORKERS_MAX: usize = 200;
 
 /// What is offered, by field.

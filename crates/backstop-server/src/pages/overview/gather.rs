@@ -29,7 +29,6 @@ const KEYS_MAX: usize = 1_000;
 const OVERLAPS_MAX: usize = 20;
 /// Tables that are looked at.
 const TABLES_MAX: usize = 50;
-/// Everything the overview knows.
 pub(super) struct OverviewFacts {
     pub(super) now: Time,
     pub(super) queues: Vec<QueueStatus>,
@@ -43,7 +42,6 @@ pub(super) struct OverviewFacts {
     /// Leases that somebody should have taken over by now.
     pub(super) overdue: ExpiredLeases,
     pub(super) streams: Vec<StreamStatus>,
-    /// What rings of them.
     pub(super) alarms: StreamAlarms,
     /// Streams with keys that stand still.
     pub(super) halted: Vec<HaltedKeys>,
@@ -55,7 +53,6 @@ pub(super) struct OverviewFacts {
     pub(super) bulk: Vec<bulk::BulkReport>,
     /// The newest runs that were alive while another worker could have had their job.
     pub(super) overlaps: Vec<RunOverlap>,
-    /// What the doctor says.
     pub(super) opinion: DoctorReport,
     /// How each queue went in the last minutes, as far as this server saw it.
     pub(super) recent: BTreeMap<QueueName, QueueSeries>,
@@ -63,7 +60,6 @@ pub(super) struct OverviewFacts {
     pub(super) recent_streams: BTreeMap<StreamName, StreamSeries>,
     /// Redrives that have not ended and that nobody runs.
     pub(super) stalled: Vec<RedriveReport>,
-    /// Tables whose passes fail.
     pub(super) failing: Vec<(String, FailingPasses)>,
     /// Those of them that are heard, and take new jobs.
     pub(super) taking: Vec<WorkerStatus>,
@@ -94,7 +90,6 @@ impl StuckKeys {
 #[derive(Clone)]
 pub(super) struct HaltedKeys {
     pub(super) stream: StreamName,
-    /// How many were seen.
     pub(super) count: u64,
     /// Whether there are keys that were not looked at.
     pub(super) is_partial: bool,
@@ -104,7 +99,6 @@ pub(super) struct HaltedKeys {
 #[derive(Clone)]
 pub(super) struct UnservedKeys {
     pub(super) stream: StreamName,
-    /// How many were seen.
     pub(super) count: u64,
     /// For how long the first of them has been due.
     pub(super) longest: Span,

@@ -39,7 +39,6 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct OverviewProblem {
     pub(super) weight: ProblemSeverity,
-    /// A word for it.
     pub(super) kind: &'static str,
     pub(super) sentence: String,
     pub(super) number: String,
@@ -47,12 +46,10 @@ pub(super) struct OverviewProblem {
     pub(super) deed: &'static str,
 }
 
-/// How pressing it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum ProblemSeverity {
     /// Work stands still, or is about to.
     Bad,
-    /// Somebody should look.
     Warn,
 }
 

@@ -37,7 +37,6 @@ struct QueuePage {
     charts: Vec<ChartMarkup>,
 }
 
-/// How much it holds.
 struct QueueBoundsView {
     live: u64,
     live_text: String,
@@ -50,7 +49,6 @@ struct QueueBoundsView {
     dead_max_text: String,
 }
 
-/// Its rate limit.
 struct RateLimitView {
     limit: String,
     room: Option<RelativeTime>,
@@ -66,7 +64,6 @@ struct QueueBreakerRow {
     why: String,
 }
 
-/// What the configuration says.
 struct QueueSettingsView {
     handler: String,
     concurrency: usize,

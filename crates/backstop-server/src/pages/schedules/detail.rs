@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 
 /// Entries of a ledger that are looked at: a day of a schedule that runs every minute has 1,440.
 const ENTRIES_MAX: usize = 20_000;
-/// Entries that are listed.
 const LISTED_MAX: usize = 100;
 /// Days of the strip: as long as a ledger is kept.
 const DAYS: Span = Span::days(31);

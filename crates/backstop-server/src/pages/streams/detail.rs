@@ -18,7 +18,6 @@ use backstop::streams::{
 };
 use backstop_core::{StreamKey, StreamName, Time};
 
-/// Keys on a page.
 const KEYS_SHOWN: usize = 50;
 
 #[derive(Template)]
@@ -40,7 +39,6 @@ struct StreamPage {
     letters: String,
 }
 
-/// A number on top.
 struct StreamFigure {
     name: &'static str,
     value: String,

@@ -65,7 +65,6 @@ struct KeyWaitView {
     gives_up: Option<RelativeTime>,
 }
 
-/// A record that fails.
 struct FailingRecordView {
     position: String,
     failures: u32,

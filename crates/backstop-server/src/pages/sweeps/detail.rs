@@ -20,7 +20,6 @@ const ROWS_SHOWN: usize = 50;
 pub(super) enum SweepInspection {
     /// What a run would do.
     Dry(SweepReport),
-    /// What does not match.
     Compared(ReconcileReport),
 }
 
@@ -53,7 +52,6 @@ struct DryRunView {
     unseen: bool,
 }
 
-/// Rows and jobs compared.
 struct ReconciliationView {
     matches: bool,
     rows: SweepRowList,

@@ -13,14 +13,10 @@ use std::collections::BTreeMap;
 
 /// Begins the names of the cells that keep them.
 pub(super) const PICKED: &str = "picked/";
-/// Ids of one cell.
 const PART_MAX: usize = 500;
 
-/// Which letters.
 pub(super) enum LetterSelection {
-    /// Those that fit.
     Matching(DeadFilter),
-    /// These.
     Picked(Vec<JobId>),
 }
 
@@ -35,7 +31,6 @@ pub(super) enum LetterCursor {
     End,
 }
 
-/// The next of them.
 pub(super) struct LetterBatch {
     pub(super) letters: Vec<RedrivenJob>,
     /// Picked, and not dead, or not as they were when it was written down.
@@ -45,14 +40,11 @@ pub(super) struct LetterBatch {
     pub(super) reached: LetterCursor,
 }
 
-/// How a job stands.
 pub(super) enum JobSnapshot {
     Job(Option<Box<Job>>),
-    /// It cannot be read.
     Damaged,
 }
 
-/// Some of those picked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct PickedPart(Vec<JobId>);
 

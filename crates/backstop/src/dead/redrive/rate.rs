@@ -28,7 +28,6 @@ enum RatePeriod {
 }
 
 impl RedriveRate {
-    /// Ten in a second.
     pub(super) const TEN_A_SECOND: Self = Self::per_second(NonZeroU32::MIN.saturating_add(9));
 
     /// So many in a second.

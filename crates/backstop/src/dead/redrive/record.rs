@@ -39,10 +39,8 @@ pub(super) struct RedriveRecord {
     pub(super) pending: Vec<RedrivenJob>,
 }
 
-/// Who runs a redrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct RedriveRunner {
-    /// Drawn at random.
     number: u64,
     /// Until when it is its own, unless it beats.
     pub(super) until: Time,

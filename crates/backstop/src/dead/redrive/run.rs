@@ -189,10 +189,8 @@ fn audit_selection(report: &RedriveReport, redaction: &Redaction) -> serde_json:
     described
 }
 
-/// A redrive under way.
 struct RedriveRun<'a> {
     dead: &'a DeadLetters,
-    /// Names this runner.
     number: u64,
     record: RedriveRecord,
     watch: RedriveWatch,

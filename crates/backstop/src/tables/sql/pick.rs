@@ -500,7 +500,6 @@ fn put_behind(sql: &mut SqlBuilder, shape: &TableSchema, place: &RowPlace) {
     put_compared(sql, shape, place, "", ["<=", "<", "<"]);
 }
 
-/// Not behind a place.
 fn put_until(sql: &mut SqlBuilder, shape: &TableSchema, place: &RowPlace) {
     put_compared(sql, shape, place, "", [">=", ">", ">="]);
 }

@@ -46,7 +46,6 @@ impl SqlBuilder {
         self.name(column).push(" >= ''")
     }
 
-    /// It did not fail.
     pub(super) fn unfailed(&mut self, column: &TableColumn) -> &mut Self {
         self.failures(column).push(" <= 0")
     }

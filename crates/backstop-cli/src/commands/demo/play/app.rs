@@ -130,7 +130,6 @@ pub(super) async fn fulfil(app: DemoShop, run: Run) -> Result<(), RunError> {
     .map(drop)
 }
 
-/// Writes invoices for ever.
 pub(super) async fn bill(app: DemoShop) {
     const CUSTOMERS: [&str; 4] = ["Ada & Co", "Bellamy", "Curie Labs", "Dijkstra BV"];
     let mut ticks = tokio::time::interval(INVOICE_EVERY);

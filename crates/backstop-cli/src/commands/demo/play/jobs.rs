@@ -12,7 +12,6 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How long a report takes.
 const REPORT: Duration = Duration::from_millis(300);
 
-/// Pushes jobs for ever.
 pub(super) async fn produce(backstop: Backstop, queue: &'static DemoQueue) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

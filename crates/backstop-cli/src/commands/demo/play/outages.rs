@@ -4,9 +4,7 @@ use std::time::Instant;
 
 /// A service goes down once in so many seconds …
 const OUTAGE_EVERY_S: u64 = 60;
-/// … from here …
 const OUTAGE_FROM_S: u64 = 20;
-/// … to here.
 const OUTAGE_TO_S: u64 = 32;
 /// What one customer has wrong is mended and broken again in this time.
 const CUSTOMER_S: u64 = 120;

@@ -10,7 +10,6 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(40);
 /// How long after one the next begins.
 const EVERY: Duration = Duration::from_secs(45);
-/// How many go first.
 const CANARY: u32 = 3;
 
 /// Redrives dead webhooks for ever: those whose customer mended the cause succeed, others stop the

@@ -38,7 +38,6 @@ const fn arrival(slot: i64, site: i64) -> DemoArrival {
     }
 }
 
-/// The stream's name.
 pub(super) fn stream() -> Result<StreamName, CliError> {
     StreamName::new(STREAM).map_err(CliError::new)
 }

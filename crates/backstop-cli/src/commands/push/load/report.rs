@@ -18,7 +18,6 @@ const BAD_LINES_KEPT_MAX: usize = 10_000;
 pub(super) struct BadPushLine {
     /// Its number: 1 for the first.
     pub(super) line: u64,
-    /// Why.
     pub(super) error: String,
 }
 
@@ -63,7 +62,6 @@ impl PushReport {
         self.conflict_ids.extend(ids.iter().take(room));
     }
 
-    /// Takes in bad lines.
     pub(super) fn add_bad_lines(&mut self, lines: Vec<BadPushLine>) {
         self.bad_count += lines.len() as u64;
         let room = BAD_LINES_KEPT_MAX - self.bad.len();

@@ -13,7 +13,6 @@ use backstop_core::{ScheduleName, Span};
 /// How long something that has ended badly is told.
 const SHOWN_FOR: Span = Span::hours(1);
 
-/// All of them.
 pub(super) fn find_problems(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let mut found = schedules(facts, base);
     for (name, run) in &facts.schedules_and_sweeps.sweeps {
@@ -119,7 +118,6 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<OverviewProblem> {
     found
 }
 
-/// Redrives that stand still.
 fn redrives(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let to_problem = |redrive: &RedriveReport| OverviewProblem {
         weight: ProblemSeverity::Warn,

@@ -10,7 +10,6 @@ use backstop_core::stream::StreamAlarm;
 /// A key that is due is looked at within seconds where somebody serves its stream.
 const UNSERVED_AFTER: Span = Span::minutes(1);
 
-/// All of them.
 pub(super) fn find_problems(facts: &OverviewFacts, base: &str) -> Vec<OverviewProblem> {
     let at = move |name: &str| format!("{base}/streams/{}", part(name));
     let halted = facts.halted.iter().map(|halted| OverviewProblem {

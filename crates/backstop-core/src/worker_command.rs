@@ -143,7 +143,8 @@ pub struct WorkerRun {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActiveCommand {
-    pub asked: DesiredWorkerState,
+    #[serde(rename = "asked")]
+    pub desired_state: DesiredWorkerState,
     pub at: Time,
     pub by: String,
     /// Of which run; `None` if the worker had said nothing of it.

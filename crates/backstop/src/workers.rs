@@ -189,7 +189,7 @@ impl WorkerInfo {
             .active_command
             .as_ref()
             .filter(|_| self.has_heartbeat)
-            .map(|asked| asked.asked);
+            .map(|command| command.desired_state);
         match (is_heard, self.status.running) {
             (false, 1..) => WorkerHealth::Silent,
             (false, 0) => WorkerHealth::Stopped,

@@ -84,7 +84,7 @@ fn a_worker_does_what_it_is_asked_for_and_goes_on_when_that_is_taken_back() {
 
 fn standing(run: Option<&str>) -> ActiveCommand {
     ActiveCommand {
-        asked: DesiredWorkerState::Stop,
+        desired_state: DesiredWorkerState::Stop,
         at: NOW,
         by: "ada".to_owned(),
         run: run.map(str::to_owned),

@@ -191,7 +191,7 @@ impl WorkerRow {
 }
 
 fn describe_command(order: &backstop_core::worker_command::ActiveCommand) -> String {
-    let what = match order.asked {
+    let what = match order.desired_state {
         DesiredWorkerState::Quiet => "be quiet",
         DesiredWorkerState::Stop => "stop",
     };

@@ -92,7 +92,7 @@ impl<'a> WorkerShape<'a> {
             live: backstop::workers::is_heard(status, now),
             running: status.running,
             state: state(worker.health(now)),
-            desired_state: command.map(|order| order.asked.as_str()),
+            desired_state: command.map(|order| order.desired_state.as_str()),
             commanded_by: command.map(|order| order.by.as_str()),
             commanded_at: command.map(|order| order.at),
             host: about.host.as_deref(),

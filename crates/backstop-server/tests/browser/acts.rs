@@ -370,7 +370,7 @@ fn a_worker_is_quieted_resumed_and_stopped() {
                 .into_iter()
                 .find(|worker| worker.status.name.as_str() == name)
                 .unwrap();
-            worker.active_command.map(|order| order.asked)
+            worker.active_command.map(|order| order.desired_state)
         };
         enter(&page, &site, "/workers");
         confirm(

@@ -137,11 +137,11 @@ async fn load_command(engine: &Engine, worker_stop: &CancellationToken) -> Store
     let before = engine.worker_commands.worker_state();
     let is_to_stop = engine
         .worker_commands
-        .apply(command.as_ref().map(|command| command.asked));
+        .apply(command.as_ref().map(|command| command.desired_state));
     match (&command, engine.worker_commands.worker_state()) {
         (_, after) if after == before => {}
         (Some(command), _) => {
-            tracing::info!(worker = %engine.name, by = command.by, "asked to {}", describe(command.asked));
+            tracing::info!(worker = %engine.name, by = command.by, "asked to {}", describe(command.desired_state));
         }
         (None, _) => {
             tracing::info!(worker = %engine.name, "goes on: what it was asked for was taken back");

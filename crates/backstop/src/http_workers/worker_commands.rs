@@ -219,7 +219,7 @@ impl HttpWorkers<'_> {
         worker: &WorkerName,
         command: ActiveCommand,
     ) -> DesiredWorkerState {
-        let desired_state = command.asked;
+        let desired_state = command.desired_state;
         self.seen_workers
             .commands
             .change(worker, |state| state.delivered = Some(command));

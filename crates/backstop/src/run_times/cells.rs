@@ -3,7 +3,7 @@
 use super::RunTimeSubject;
 use super::tracked_queues::TrackedQueues;
 use crate::client::Backstop;
-use crate::shared_cells::{read as said, remove, update};
+use crate::shared_cells::{read as read_value, remove, update};
 use backstop_core::histogram::RunHistograms;
 use backstop_core::limits::CELL_BYTES_MAX;
 use backstop_core::port::{Cell, CellSwap, ListCellsRequest, StoreError, StoreResult, SwapOutcome};
@@ -136,7 +136,7 @@ pub(super) async fn read(
     let cells = cells(backstop, &names).await?;
     let of_subject = |cells: &[Option<Cell>]| {
         let timed = blocks.iter().zip(cells).flat_map(|(block, cell)| {
-            let known: RunTimeBlock = cell.as_ref().and_then(said).unwrap_or_default();
+            let known: RunTimeBlock = cell.as_ref().and_then(read_value).unwrap_or_default();
             known
                 .into_iter()
                 .map(|(slot, spread)| (grain.time_of(*block, slot), spread))
@@ -155,7 +155,7 @@ pub(super) async fn load_tracked(backstop: &Backstop) -> StoreResult<TrackedQueu
         .await?
         .pop()
         .flatten();
-    Ok(cell.as_ref().and_then(said).unwrap_or_default())
+    Ok(cell.as_ref().and_then(read_value).unwrap_or_default())
 }
 
 /// Takes note of who was heard of; answers who is followed.
@@ -204,7 +204,7 @@ fn merged_swap(
     name: &str,
     cell: Option<&Cell>,
 ) -> Option<CellSwap> {
-    let mut block: RunTimeBlock = cell.and_then(said).unwrap_or_default();
+    let mut block: RunTimeBlock = cell.and_then(read_value).unwrap_or_default();
     for (slot, spread) in changes.0.get(name)? {
         block.entry(*slot).or_default().merge(spread);
     }

@@ -368,14 +368,14 @@ pub(crate) async fn change_command(
         let (desired_state, outcome) = apply_command(
             current_command
                 .as_ref()
-                .map(|current_command| current_command.asked),
+                .map(|current_command| current_command.desired_state),
             duty,
             command,
         );
         cell.0 = desired_state.map(|desired_state| match current_command {
-            Some(current_command) if current_command.asked == desired_state => current_command,
+            Some(current_command) if current_command.desired_state == desired_state => current_command,
             _ => ActiveCommand {
-                asked: desired_state,
+                desired_state,
                 at,
                 by: by.to_owned(),
                 run: run.map(|run| run.id.clone()),

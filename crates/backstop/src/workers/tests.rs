@@ -197,7 +197,7 @@ async fn orders_at_once_leave_the_greater_one() {
         };
         tokio::join!(give(first), give(second));
         assert_eq!(
-            seen(&test).await.active_command.unwrap().asked,
+            seen(&test).await.active_command.unwrap().desired_state,
             DesiredWorkerState::Stop,
             "{first} and {second}"
         );
@@ -220,7 +220,7 @@ async fn a_worker_that_hears_no_orders_is_shown_as_it_is_and_that_is_said() {
     assert_eq!(health(&test).await, WorkerHealth::Live, "it works on");
     assert!(seen(&test).await.takes_jobs(test.backstop.now()));
     assert_eq!(
-        seen(&test).await.active_command.unwrap().asked,
+        seen(&test).await.active_command.unwrap().desired_state,
         DesiredWorkerState::Stop,
         "and what it was asked for is shown"
     );
@@ -293,7 +293,7 @@ fn what_a_worker_left_is_forgotten_once_it_is_gone() {
         now
     ));
     let standing = ActiveCommand {
-        asked: DesiredWorkerState::Quiet,
+        desired_state: DesiredWorkerState::Quiet,
         at: now,
         by: String::new(),
         run: None,

@@ -57,11 +57,11 @@ pub(super) async fn measure(place: &BenchStore, args: &BenchArgs) -> Result<Opti
 }
 
 /// What the loops need of a connection: to be shared by tasks.
-trait SharedConnection: ConnectionLike + Clone + Send + Sync + 'static {}
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> SharedConnection for C {}
+trait RawRedisConnection: ConnectionLike + Clone + Send + Sync + 'static {}
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> RawRedisConnection for C {}
 
 async fn measure_on(
-    mut connection: impl SharedConnection,
+    mut connection: impl RawRedisConnection,
     place: &BenchStore,
     args: &BenchArgs,
 ) -> Result<RawRates> {
@@ -110,7 +110,7 @@ impl RawRedisKeys {
     }
 
     /// Unlinked, not deleted: a large key would keep the server from everybody else.
-    async fn unlink(&self, connection: &mut impl SharedConnection) -> Result<()> {
+    async fn unlink(&self, connection: &mut impl RawRedisConnection) -> Result<()> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&[&self.ready, &self.bodies, &self.running, &self.done]);
         Ok(unlink.query_async::<()>(connection).await?)
@@ -136,7 +136,7 @@ impl RawRedisKeys {
 }
 
 async fn bulk(
-    connection: &impl SharedConnection,
+    connection: &impl RawRedisConnection,
     keys: &RawRedisKeys,
     jobs: usize,
 ) -> Result<BenchRate> {
@@ -163,7 +163,7 @@ async fn bulk(
 }
 
 async fn cycle(
-    connection: &impl SharedConnection,
+    connection: &impl RawRedisConnection,
     keys: &RawRedisKeys,
     jobs: usize,
 ) -> Result<BenchRate> {
@@ -178,7 +178,7 @@ async fn cycle(
 }
 
 /// Claims and completes until nothing is left.
-async fn drain(mut connection: impl SharedConnection, keys: RawRedisKeys) -> Result<usize> {
+async fn drain(mut connection: impl RawRedisConnection, keys: RawRedisKeys) -> Result<usize> {
     let (claim, complete) = (Script::new(CLAIM), Script::new(COMPLETE));
     let mut done = 0;
     loop {
@@ -207,7 +207,7 @@ async fn drain(mut connection: impl SharedConnection, keys: RawRedisKeys) -> Res
 
 /// The median time of pushing a single job.
 async fn push_time(
-    connection: &mut impl SharedConnection,
+    connection: &mut impl RawRedisConnection,
     keys: &RawRedisKeys,
 ) -> Result<Duration> {
     let mut times = Vec::with_capacity(PUSHES);
@@ -220,7 +220,7 @@ async fn push_time(
 }
 
 async fn callers(
-    connection: &impl SharedConnection,
+    connection: &impl RawRedisConnection,
     keys: &RawRedisKeys,
     jobs: usize,
     callers: usize,

@@ -2,7 +2,7 @@
 
 use super::letters::{JobSnapshot, LetterBatch, LetterCursor, LetterSelection, group_by_queue};
 use super::record::{PART_MAX, RedriveRecord, RedriveRunner};
-use super::waiting::Waiting;
+use super::waiting::WaitingLetters;
 use super::watch::{RedriveWatch, RedrivenJob, RedrivenStatus};
 use super::{
     RedriveError, RedriveObservation, RedrivePhase, RedrivePlan, RedriveReport, RedriveStep, decide,
@@ -197,7 +197,7 @@ struct RedriveRun<'a> {
     /// Which letters: only those that were dead when it started.
     letters: LetterSelection,
     reached: LetterCursor,
-    waiting: Waiting,
+    waiting: WaitingLetters,
     free_at: Time,
     /// Whether what the store knows is known here.
     is_loaded: bool,
@@ -216,7 +216,7 @@ impl<'a> RedriveRun<'a> {
             record,
             watch: RedriveWatch::default(),
             reached: LetterCursor::Nothing,
-            waiting: Waiting::default(),
+            waiting: WaitingLetters::default(),
             free_at: now,
             is_loaded: false,
         })

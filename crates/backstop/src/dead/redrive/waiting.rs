@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Letters that wait for room, in their order. They are tried again in rounds.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingLetters {
     /// Those that this round has yet to try: none is of a queue in `full`.
     round: VecDeque<RedrivenJob>,
     next_round: Vec<RedrivenJob>,
@@ -15,7 +15,7 @@ pub(super) struct Waiting {
     full: BTreeSet<QueueName>,
 }
 
-impl Waiting {
+impl WaitingLetters {
     pub(super) fn is_empty(&self) -> bool {
         self.round.is_empty() && self.next_round.is_empty()
     }

@@ -2,32 +2,32 @@
 //!
 //! | action | scheduled, retrying | ready | running | done | dead, cancelled |
 //! |---|---|---|---|---|---|
-//! | retry | ready now | is ready | refused | refused | ready, with all attempts again |
-//! | cancel | cancelled | cancelled | cancelled, the worker is told | refused | refused |
-//! | delete | gone | gone | refused | gone | gone |
-//! | move | refused | refused | refused | refused | ready in the other queue, with all attempts again |
+//! | retry | ready now | is ready | refused | refused | ready, attempts reset |
+//! | cancel | cancelled | cancelled | cancelled, worker is told | refused | refused |
+//! | delete | removed | removed | refused | removed | removed |
+//! | move | refused | refused | refused | refused | ready in the other queue, attempts reset |
 //!
-//! Retry and move bring a dead or cancelled job to life, and that takes a place in its queue. A
-//! queue with `max_size` live jobs refuses it, whatever it does with a push (see
-//! [`crate::bounds`]): what has room goes, in the order of the ids or of arrival, the others stay
-//! what they were.
+//! Retry and move make a dead or cancelled job live again, and that takes a place in its queue. A
+//! queue with `max_size` live jobs refuses it, whatever its overflow does with a push (see
+//! [`crate::bounds`]). Jobs are done in the order of the ids or of arrival while there is room; the
+//! others stay as they were.
 //!
-//! Who means only jobs in one state says so: a job that has left it is refused as elsewhere.
+//! A caller that means only jobs in one state names it: a job that has left this state is refused.
 //!
-//! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is
-//! paged through like a list. One call looks at the next jobs that fit, in order of arrival,
-//! applies the action or refuses it, and answers where to go on; a job that is refused is passed
-//! like any other, so that it hides none behind it.
-//! - A call may do less than it was asked to, even nothing, and still have a `next`: the end is
-//!   where there is none.
-//! - A call whose answer was lost is repeated with the same cursor: jobs already done no longer
-//!   fit, or are gone.
-//! - A job that arrives meanwhile comes last, and may be reached too. One that begins to fit at a
-//!   place already passed is left to the next round.
-//! - A cursor the store did not make is misuse.
+//! Ids are done in one call, and the result names each id that was refused. A selection by filter,
+//! or of all jobs, is done page by page. One call scans the next matching jobs, in order of
+//! arrival, applies the action or refuses it, and returns a cursor; a refused job is passed like
+//! any other, so that it hides none behind it.
+//! - A call may do less than its limit, even nothing, and still return a cursor. The end is where
+//!   there is none.
+//! - If the answer of a call is lost, the caller repeats it with the same cursor: jobs that are
+//!   already done no longer match, or are removed.
+//! - A job that arrives meanwhile comes last, and may be reached too. A job that begins to match
+//!   behind the cursor is left to the next amendment.
+//! - A cursor that the store did not make is misuse.
 //!
-//! An id means one job. Where a store knows ids by their queue and several queues have a job of one
-//! id, nothing is done to any of them until the queue is named.
+//! An id means one job. In a store that identifies a job by queue and id, several queues may have a
+//! job of one id. Nothing is then done to any of them until the caller names the queue.
 
 use crate::fingerprint::Fingerprint;
 use crate::job::{JobId, JobState};
@@ -38,32 +38,32 @@ use std::fmt;
 pub enum AmendAction {
     Retry,
     Cancel,
-    /// Remove it with its history.
+    /// Removes the job with its history.
     Delete,
-    /// Give it, with its history, to another queue. It is never in neither, and keeps its id.
+    /// Moves the job, with its history, to another queue. The job keeps its id and is always in one
+    /// of the two queues.
     Move(QueueName),
 }
 
-/// Why an action does not apply to a job. Nothing was changed.
+/// Why an action was refused for a job. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AmendRefusal {
-    /// There is no such job.
     NotFound,
-    /// It runs; cancel it first.
+    /// The job runs; cancel it first.
     Running,
-    /// It succeeded; push a new job to do the work again.
+    /// The job succeeded; push a new job to do the work again.
     Done,
     Ready,
     Ended,
-    /// Another live job holds its unique key.
+    /// Another live job holds the unique key.
     UniqueKeyHeld(JobId),
-    /// The queue it is to run in has as many live jobs as it may.
+    /// The target queue already has `max_size` live jobs.
     Full,
-    /// It has not ended; only dead and cancelled jobs are moved.
+    /// The job has not ended; only dead and cancelled jobs are moved.
     Alive,
-    /// It is not in the state that was meant.
+    /// The job is not in the state that the caller named.
     OtherState(JobState),
-    /// Several queues have a job of this id, and none was named.
+    /// Several queues have a job of this id, and the caller named none.
     Ambiguous,
 }
 
@@ -89,15 +89,14 @@ impl fmt::Display for AmendRefusal {
 }
 
 impl AmendRefusal {
-    /// Whether it depends on other jobs, and not on the state of its own: then it is told also of
-    /// jobs that were selected by a filter.
+    /// Whether the refusal depends on other jobs, and not on the job's own state. Only such
+    /// refusals are reported for jobs that a filter selected.
     pub const fn depends_on_other_jobs(self) -> bool {
         matches!(self, Self::UniqueKeyHeld(_) | Self::Full)
     }
 }
 
-/// Whether `action`, applied to a job in `state`, adds a live job to a queue, and so needs room
-/// there.
+/// Whether `action` on a job in `state` adds a live job to a queue, and so needs room there.
 pub const fn needs_room(action: &AmendAction, state: JobState) -> bool {
     matches!(action, AmendAction::Retry | AmendAction::Move(_)) && state.is_final()
 }
@@ -119,23 +118,23 @@ pub const fn check_permitted(action: &AmendAction, state: JobState) -> Result<()
     }
 }
 
-/// Which jobs. All of them must be said in so many words.
+/// Which jobs an amendment is for. A caller that means every job must say [`Self::All`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Selection {
     Ids(Vec<JobId>),
-    /// These, as far as they are in this queue.
+    /// These jobs, looked up in this queue only.
     Within(QueueName, Vec<JobId>),
     Matching(Filter),
     All,
 }
 
-/// What jobs to look at; what is `None` does not matter.
+/// Selects jobs by their fields; a field that is `None` matches every job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     pub queue: Option<QueueName>,
     pub kind: Option<Kind>,
     pub state: Option<JobState>,
-    /// Dead of this; no other job has a fingerprint.
+    /// Dead letters with this fingerprint; jobs in other states have none.
     pub fingerprint: Option<Fingerprint>,
 }
 
@@ -153,7 +152,7 @@ impl Filter {
             && self.state.is_none_or(|wanted| wanted == state)
     }
 
-    /// Whether it says nothing at all: then it selects nothing for an amendment.
+    /// Whether no field is set. An amendment refuses such a filter.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

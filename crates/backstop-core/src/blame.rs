@@ -1,31 +1,31 @@
-//! Who is charged when a worker vanishes with jobs in its hands.
+//! Decides which jobs are charged when a worker vanishes.
 //!
-//! A process that dies tells nobody which of its jobs killed it, or whether one did. So all of them
-//! are suspected first, and then each is tried alone:
+//! A process that dies does not report which of its jobs killed it, or whether one did. So all of
+//! its jobs become suspects first, and then each suspect runs alone:
 //!
-//! | what the vanished worker held | what becomes of it |
+//! | the vanished worker held | what happens to that job |
 //! |---|---|
-//! | a suspect that had begun | charged: it lost a lease, and the third within 72 h is its death: `crashed_worker` |
+//! | a begun suspect | charged with a lost lease; the third in 72 h: dead, `crashed_worker` |
 //! | a suspect that had not begun | given back: it only waited |
-//! | any other job, beside a suspect that had begun | given back: what has lost a worker before is the likelier cause |
-//! | any other job, where no suspect had begun | charged without proof, and a suspect from now on |
+//! | another job, beside a begun suspect | given back: the suspect is the likelier cause |
+//! | another job, without a begun suspect | charged without proof, and a suspect from now on |
 //!
 //! A *suspect* is a job with a lost lease in the last 72 h. A worker runs one suspect at a time and
-//! notes in the store that it begins, before it does ([`crate::port::Backlog::begin`]): when it
-//! dies, there is one name. The price of an ordinary job is nothing: what never lost a worker is
-//! not noted.
+//! records in the store that it begins, before it does ([`crate::port::JobStore::begin`]). So when
+//! the worker dies, there is one name. Ordinary jobs pay nothing for this: only suspects are
+//! recorded.
 //!
-//! A suspect at its *last strike*, whose next loss would be its death, has the whole worker to
-//! itself for a while, so that what kills the worker beside it cannot be put down to it.
+//! A suspect at its *last strike*, whose next lost lease would make it dead, has the whole worker
+//! to itself for a while. So another job that kills the worker cannot be charged to it.
 //!
-//! Judged per vanished worker, not per job. The jobs of one worker may come in several batches,
-//! because they expire at different times or are more than one call takes over. Each batch is safe
-//! by itself: an innocent job can be charged once, without proof, and never again, because from
-//! then on only a run of its own can cost it anything. Whoever remembers which workers had begun a
-//! suspect in an earlier batch says so, and spares the rest even that.
+//! Jobs are judged per vanished worker. The jobs of one worker may come in several batches, because
+//! they expire at different times or exceed one call. Each batch is safe by itself: an innocent job
+//! can be charged once, without proof, and never again, because from then on only its own run can
+//! charge it. A caller that remembers which workers had begun a suspect in an earlier batch passes
+//! them in, and spares the other jobs even that.
 //!
-//! Where a worker of several begun suspects vanishes (the note of one of them came late), all of
-//! them are charged: any of them may have done it.
+//! If a vanished worker had begun several suspects (because the record of one arrived late), all of
+//! them are charged: any of them may have killed it.
 
 use crate::failure::FailureHistory;
 use crate::lease::{LeasedRun, WorkerName};
@@ -35,9 +35,9 @@ use crate::time::Time;
 use crate::verdict::{Outcome, Settlement, judge_lost};
 use std::collections::BTreeSet;
 
-/// The workers a job has lost lately, the latest last: more than none make it a suspect.
+/// The workers that a job lost in the last 72 h, latest last. A job with at least one is a suspect.
 pub fn strikes(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<String> {
-    // What never lost a worker needs no look at its past.
+    // Without a lost lease there is no need to parse the history.
     if lost_leases == 0 {
         Vec::new()
     } else {
@@ -45,18 +45,18 @@ pub fn strikes(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<Str
     }
 }
 
-/// Whether a job has lost a worker lately, and runs alone among its like.
+/// Whether a job has lost a worker lately. A worker runs at most one such job at a time.
 pub fn is_suspect(run: &LeasedRun, now: Time) -> bool {
     !strikes(run.lost_leases, &run.history, now).is_empty()
 }
 
-/// Whether the next loss of a worker would be this job's death.
+/// Whether the next lost lease would make this job dead.
 pub fn is_at_last_strike(run: &LeasedRun, now: Time) -> bool {
     let strikes = strikes(run.lost_leases, &run.history, now).len();
     strikes > 0 && strikes + 1 >= LOST_LEASES_MAX
 }
 
-/// The workers that vanished while a suspect ran.
+/// The workers of a batch that vanished while a suspect ran.
 pub fn accused_workers(batch: &[SeizedRun], now: Time) -> impl Iterator<Item = &WorkerName> {
     let begun = batch
         .iter()
@@ -64,8 +64,8 @@ pub fn accused_workers(batch: &[SeizedRun], now: Time) -> impl Iterator<Item = &
     begun.map(|seized| &seized.vanished.worker)
 }
 
-/// What becomes of jobs taken over; `before` are workers known to have vanished while a suspect
-/// ran. In the order of `batch`.
+/// Decides what happens to jobs that were taken over, in the order of `batch`. `before` names
+/// workers that are known from earlier batches to have vanished while a suspect ran.
 pub fn judge_vanished(
     batch: &[SeizedRun],
     before: &BTreeSet<WorkerName>,

@@ -1,36 +1,38 @@
-//! How much a queue holds: live jobs, and dead ones.
+//! How many jobs a queue holds: live jobs and dead letters.
 //!
 //! | a push finds | `reject` | `dead_letter_oldest` | `drop_oldest` |
 //! |---|---|---|---|
-//! | fewer live jobs than `max_size` | in | in | in |
-//! | `max_size` of them | refused | in; the victim is dead, `overflow` | in; the victim is cancelled, `overflow` |
-//! | no ready job among them, or no room for the dead one | refused | refused | refused, if none is ready |
+//! | fewer live jobs than `max_size` | inserted | inserted | inserted |
+//! | `max_size` live jobs | refused | inserted; victim dead | inserted; victim cancelled |
+//! | the same, but no job is ready | refused | refused | refused |
+//! | the same, but no room for a dead letter | refused | refused | inserted; victim cancelled |
 //!
-//! The victim is the first in line of the lowest level that has a ready job: the oldest of the
-//! least urgent. Running jobs and jobs that wait for their time are never victims. A death that
-//! finds `dead_max` dead letters is refused: the job stays with its worker, which gives it back.
+//! The victim is the oldest ready job of the lowest priority that has one. It ends with the reason
+//! `overflow`. Running jobs and jobs that wait until they are due are never victims. If the queue
+//! has `dead_max` dead letters, the store refuses the death of a running job: the job stays with
+//! its worker, which gives it back.
 //!
-//! | an operator requeues, retries or moves an ended job, and its queue has | what becomes of it |
+//! | an operator requeues, retries or moves an ended job, and its queue has | the job |
 //! |---|---|
-//! | fewer live jobs than `max_size` | ready |
-//! | `max_size` of them | refused, whatever the overflow: it stays what it was |
+//! | fewer live jobs than `max_size` | becomes ready |
+//! | `max_size` live jobs | is refused, whatever the overflow, and stays as it was |
 //!
-//! No job gives way to one that an operator brings back: with `dead_letter_oldest` each letter
-//! would only be traded for another.
+//! No job makes room for one that an operator brings back: `dead_letter_oldest` would only trade
+//! one dead letter for another.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How many dead letters a queue holds, unless it is told otherwise.
+/// The number of dead letters that a queue holds by default.
 pub const DEAD_MAX_DEFAULT: u64 = 10_000;
 
-/// How much a queue holds.
+/// The bounds of one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueBounds {
-    /// Live jobs; `None` for no bound.
+    /// The maximum number of live jobs; `None` for no bound.
     pub max_size: Option<u64>,
-    /// What gives way when it is full.
+    /// What a push to the full queue does.
     pub overflow: Overflow,
     pub dead_max: u64,
 }
@@ -45,26 +47,26 @@ impl Default for QueueBounds {
     }
 }
 
-/// The share of `max_size` from which on a queue is under pressure, in per cent.
+/// A queue with this share of `max_size`, in per cent, is under pressure.
 const PRESSURE_PERCENT: u64 = 80;
 
 impl QueueBounds {
-    /// Whether so many live jobs are close to the bound, and somebody should know.
+    /// Whether `live` jobs are so close to the bound that the user should know.
     pub fn is_under_pressure(&self, live: u64) -> bool {
         self.max_size
             .is_some_and(|max| live.saturating_mul(100) >= max.saturating_mul(PRESSURE_PERCENT))
     }
 }
 
-/// What gives way when a queue is full.
+/// What a push to a full queue does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
     #[default]
     Reject,
-    /// The oldest ready job: it becomes a dead letter.
+    /// The oldest ready job becomes a dead letter.
     DeadLetterOldest,
-    /// The oldest ready job: it is cancelled.
+    /// The oldest ready job is cancelled.
     DropOldest,
 }
 
@@ -86,7 +88,7 @@ impl fmt::Display for Overflow {
     }
 }
 
-/// Text that is no way to overflow.
+/// Text that is not an overflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a way to overflow; use reject, dead_letter_oldest or drop_oldest")]
 pub struct InvalidOverflow(String);

@@ -1,16 +1,17 @@
-//! When to leave a failing service alone, and how to find out that it is well again.
+//! A circuit breaker: when to stop calling a failing service, and how to find out that it works
+//! again.
 //!
-//! A breaker is a value: whoever knows how calls ended records it, whoever wants to call asks
-//! first. Knows nothing of queues, stores or clocks.
+//! A breaker is a value. Callers ask it before they call, and record how their calls ended. It
+//! knows nothing of queues, stores or clocks.
 //!
-//! | phase | lets through | ends when |
+//! | phase | admits | ends when |
 //! |---|---|---|
 //! | closed | everything | `failure_threshold` calls in a row failed: open |
 //! | open | nothing | `recovery_timeout` has passed: half-open; never by itself if forced |
 //! | half-open | a few probes | `success_threshold` probes succeeded: closed; one failed: open |
 //!
-//! It cannot stick. A probe that never reports back is given out again once its time is over, and
-//! while no probe is under way there is always one to be had, whatever the settings say.
+//! It cannot get stuck. A probe that never reports back is granted again once its time is over, and
+//! while no probe is under way there is always one to be granted, whatever the settings say.
 
 mod settings;
 
@@ -23,7 +24,7 @@ use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a breaker lets through.
+/// The phase of a breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerPhase {
@@ -48,12 +49,12 @@ impl fmt::Display for BreakerPhase {
     }
 }
 
-/// What a call said about the service.
+/// What a call shows about the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
     Success,
     Failure,
-    /// Nothing: the call ended for a reason of its own. A probe's slot is given back.
+    /// The call ended for a reason of its own and shows nothing. A probe's permit is returned.
     Neutral,
 }
 
@@ -64,30 +65,30 @@ pub struct CallReport {
     pub sign: CallOutcome,
 }
 
-/// What a breaker would let through.
+/// What a breaker would admit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BreakerAdmission {
-    /// As many calls as anybody likes. They need no permit; their signals carry this epoch.
+    /// Admits any number of calls. They need no permit; their reports carry this epoch.
     Unlimited {
-        /// The epoch of their signals.
+        /// The epoch for the reports of these calls.
         epoch: u64,
     },
-    /// A few, each with a permit of [`Breaker::admit`].
+    /// Admits a few calls, each with a permit of [`Breaker::admit`].
     Probes {
-        /// The epoch an admission would give now.
+        /// The epoch that an admission would get now.
         epoch: u64,
         left: u32,
     },
     Blocked {
-        /// When to ask again; `None`: not before somebody resets it.
+        /// When to ask again; `None` means not before somebody resets the breaker.
         until: Option<Time>,
     },
 }
 
-/// What a breaker let through.
+/// The calls that a breaker admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdmittedCalls {
-    /// The epoch of these calls: their signals carry it, and so does giving back.
+    /// The epoch of these calls. Their reports carry it, and so does [`Breaker::give_back`].
     pub epoch: u64,
     pub calls: u32,
 }
@@ -100,14 +101,14 @@ pub struct PhaseChange {
     pub why: String,
 }
 
-/// The state of a breaker; closed to begin with.
+/// A breaker with its counters; a new one is closed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Breaker {
-    /// Raised by every change of phase, and by every admission of probes so that each has its own.
+    /// Counted up by every phase change, and by every admission of probes so that each has its own.
     epoch: u64,
     state: BreakerState,
-    /// Failures since the last success in closed, or since it closed.
+    /// Failures since the last success while closed, or since the breaker closed.
     failures: u32,
     total_calls: u64,
     rejected_calls: u64,
@@ -128,14 +129,14 @@ enum BreakerState {
     },
     HalfOpen {
         opened_at: Time,
-        /// The first epoch of this phase: the signals of any earlier one are late.
+        /// The first epoch of this phase. Reports of earlier epochs are late.
         first_epoch: u64,
         successes: u32,
         grants: Vec<ProbeGrant>,
     },
 }
 
-/// The permits of one admission that have not come back.
+/// The permits of one admission that were not returned yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct ProbeGrant {
     epoch: u64,
@@ -154,44 +155,46 @@ impl BreakerState {
     }
 }
 
-/// A breaker as people see it.
+/// A breaker as operators see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BreakerStatus {
     pub state: BreakerPhase,
     pub failure_count: u32,
-    /// Probes that succeeded, while it is half-open.
+    /// The probes that succeeded, while the breaker is half-open.
     pub success_count: u32,
-    /// Calls that reported how they ended, late ones left out.
+    /// Calls that reported how they ended; late reports do not count.
     pub total_calls: u64,
-    /// Calls that were asked for and not let through.
+    /// Calls that were requested and not admitted.
     pub rejected_calls: u64,
-    /// When a call last failed.
+    /// The time of the last failed call.
     pub last_failure_time: Option<Time>,
-    /// When it opened, if it is not closed.
+    /// When the breaker opened, if it is not closed.
     pub opened_at: Option<Time>,
-    /// When the next probe may be had; `None` if none is needed, or none comes before a reset.
+    /// When the next probe may be granted; `None` if none is needed, or none is granted before a
+    /// reset.
     pub next_probe_at: Option<Time>,
-    /// Its latest changes of phase, the newest last.
+    /// The latest phase changes, newest last.
     pub events: Vec<PhaseChange>,
 }
 
 impl Breaker {
-    /// The breaker a store kept; `None` if these bytes are none.
+    /// Parses a stored breaker; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// The bytes a store keeps.
+    /// The bytes that a store keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a breaker has only text, numbers and lists")
     }
 
-    /// Whether it is closed and nothing has failed of late: successes then say nothing new.
+    /// Whether it is closed without recent failures: a report of a success would then change
+    /// nothing.
     pub fn is_calm(&self) -> bool {
         self.state == BreakerState::Closed && self.failures == 0
     }
 
-    /// What it lets through at `now`.
+    /// The phase of the breaker at `now`.
     pub fn phase(&self, settings: &BreakerSettings, now: Time) -> BreakerPhase {
         if self.has_waited(settings, now) {
             BreakerPhase::HalfOpen
@@ -200,12 +203,12 @@ impl Breaker {
         }
     }
 
-    /// What it would let through at `now`. A look: changes nothing, and what it shows may be gone
-    /// at the next one.
+    /// What the breaker would admit at `now`. This changes nothing, so another caller may get the
+    /// permits first.
     ///
-    /// If the clock was set back behind the opening, a look cannot know how much of the wait is
-    /// over and names the whole of it. [`Self::follow`] starts the wait anew; so does every other
-    /// call that changes the breaker.
+    /// If the clock was set back to before the opening, this cannot know how much of the wait has
+    /// passed and names the whole wait. [`Self::follow_clock`] restarts the wait; so does every
+    /// other call that changes the breaker.
     pub fn admits(&self, settings: &BreakerSettings, now: Time) -> BreakerAdmission {
         match &self.state {
             BreakerState::Closed => BreakerAdmission::Unlimited { epoch: self.epoch },
@@ -240,8 +243,8 @@ impl Breaker {
         }
     }
 
-    /// Lets through up to `want` calls. A probe that does not report back before `until` is given
-    /// out again; its signal still counts when it comes, as long as the breaker stays half-open.
+    /// Admits up to `want` calls. A probe that does not report back before `until` is granted
+    /// again; its report still counts when it comes, as long as the breaker stays half-open.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
@@ -269,8 +272,7 @@ impl Breaker {
         if let BreakerState::HalfOpen { grants, .. } = &mut self.state {
             grants.retain(|grant| grant.until > now);
             if calls > 0 {
-                // Nobody holds a job for longer than a lease can be, whatever the caller's clock
-                // says.
+                // No lease is longer than this, whatever the caller's clock says.
                 let until = until.min(now.after(LEASE_REQUEST_MAX));
                 grants.push(ProbeGrant {
                     epoch: self.epoch,
@@ -284,8 +286,8 @@ impl Breaker {
         admitted
     }
 
-    /// Takes note of how calls ended, in this order. Signals of an older epoch are late: they
-    /// change nothing.
+    /// Records how calls ended, in this order. Reports of an older epoch are late and change
+    /// nothing.
     pub fn record(&mut self, settings: &BreakerSettings, signals: &[CallReport], now: Time) {
         self.follow_clock(now);
         for signal in signals {
@@ -303,24 +305,24 @@ impl Breaker {
         }
     }
 
-    /// Takes back permits of the admission `epoch` that were not used.
+    /// Takes back unused permits of the admission `epoch`.
     pub fn give_back(&mut self, _settings: &BreakerSettings, epoch: u64, calls: u32, now: Time) {
         self.follow_clock(now);
         self.take_back(epoch, calls);
     }
 
-    /// Opens it until somebody resets it.
+    /// Opens the breaker until somebody resets it.
     pub fn force_open(&mut self, why: &str, now: Time) {
         self.change_phase(BreakerState::Forced { since: now }, why.to_owned(), now);
     }
 
-    /// Closes it, and forgets the failures so far; calls under way no longer count.
+    /// Closes the breaker and forgets its failures. Reports of calls under way no longer count.
     pub fn reset(&mut self, why: &str, now: Time) {
         self.close(why.to_owned(), now);
     }
 
-    /// Follows a clock that was set back: waits that began in what is now the future begin at
-    /// `now`. Whether anything changed, and is to be kept.
+    /// Adjusts to a clock that was set back: waits that began in what is now the future restart at
+    /// `now`. Returns whether anything changed and must be stored.
     pub fn follow_clock(&mut self, now: Time) -> bool {
         match &mut self.state {
             BreakerState::Open { since } if *since > now => *since = now,
@@ -334,7 +336,7 @@ impl Breaker {
         true
     }
 
-    /// What people see of it.
+    /// The breaker as operators see it.
     pub fn status(&self, settings: &BreakerSettings, now: Time) -> BreakerStatus {
         let (opened_at, success_count) = match self.state {
             BreakerState::Closed => (None, 0),
@@ -363,12 +365,12 @@ impl Breaker {
         }
     }
 
-    /// Its phase as last written down: an open one stays open until somebody is admitted.
+    /// The stored phase: an open breaker stays open until a call is admitted.
     pub(crate) const fn written_phase(&self) -> BreakerPhase {
         self.state.phase()
     }
 
-    /// Opens it, or begins the wait of an open one anew.
+    /// Opens the breaker, or restarts the wait of an open one.
     pub(crate) fn open(&mut self, why: String, now: Time) {
         self.change_phase(BreakerState::Open { since: now }, why, now);
     }
@@ -408,7 +410,8 @@ impl Breaker {
         self.events.drain(..surplus);
     }
 
-    /// Whether it is open and its time is over. A clock set back behind the opening ends nothing.
+    /// Whether it is open and its wait is over. A clock set back to before the opening does not end
+    /// the wait.
     fn has_waited(&self, settings: &BreakerSettings, now: Time) -> bool {
         matches!(self.state, BreakerState::Open { since } if now >= since.after(settings.recovery_timeout))
     }
@@ -462,7 +465,8 @@ impl Breaker {
 }
 
 impl ProbeGrant {
-    /// The same permits for the same time, if the clock was set back behind their beginning.
+    /// The same permits for the same length of time, moved to `now` if the clock was set back to
+    /// before their start.
     fn shifted_to(self, now: Time) -> Self {
         if self.at <= now {
             self
@@ -480,9 +484,9 @@ impl ProbeGrant {
     }
 }
 
-/// How many probes may still be given out. With none under way there is always one: otherwise
-/// settings changed halfway, or never checked, could leave nobody to find out that the service is
-/// well.
+/// The number of probes that may still be granted. While none is under way there is always one.
+/// Otherwise settings that were changed halfway, or never checked, could leave nobody to find out
+/// that the service works again.
 fn probes_left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
     let taken = successes.saturating_add(outstanding);
     settings

@@ -1,4 +1,4 @@
-//! What went wrong: one record per failure, and the history a job carries with it.
+//! Failures: one record per failure, and the history of a job's failures that the job carries.
 
 use crate::job::JobId;
 use crate::lease::{LeaseNumber, WorkerName};
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
     Failed,
-    /// It ran past its time.
+    /// The run exceeded its timeout.
     TimedOut,
     Panicked,
     Lost,
 }
 
-/// What a handler tells about its failure.
+/// The error that a handler reports for a failure.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorReport {
@@ -31,16 +31,16 @@ pub struct ErrorReport {
     pub error_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack_trace: Option<String>,
-    /// The status of the HTTP answer behind it.
+    /// The status of the HTTP response behind the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
-    /// The body of that answer.
+    /// The body of that HTTP response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_body: Option<String>,
 }
 
 impl ErrorReport {
-    /// An error known by its words only.
+    /// An error of which only the message is known.
     pub fn message(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -48,7 +48,7 @@ impl ErrorReport {
         }
     }
 
-    /// Named, cut to the limits, with the cuts marked.
+    /// Truncates the texts to their limits, and marks each cut.
     #[must_use]
     fn bounded(self) -> Self {
         let message = if self.message.trim().is_empty() {
@@ -74,7 +74,7 @@ impl ErrorReport {
 
 const TRUNCATED: &str = " [truncated]";
 
-/// `text` within `chars_max` characters; a cut is marked within the limit.
+/// Truncates a text to `chars_max` characters, including the mark of the cut.
 pub fn truncate_text(text: String, chars_max: usize) -> String {
     if text.len() <= chars_max || text.chars().count() <= chars_max {
         return text;
@@ -87,44 +87,45 @@ pub fn truncate_text(text: String, chars_max: usize) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailureRecord {
     pub at: Time,
-    /// The run it ended: 1 for the first.
+    /// The number of the run that failed, counted from 1.
     pub attempt: u32,
     pub cause: FailureCause,
     pub worker: String,
     #[serde(flatten)]
     pub error: ErrorReport,
-    /// How long the job then waited, if it was tried again.
+    /// How long the job waited before its next run, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_in: Option<Span>,
-    /// What else was known, if it was the last.
+    /// The context of the failure, if the job died of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<DeathContext>,
 }
 
-/// What was known about the world when a job died. What could not be found out is absent.
+/// What a worker knew about its surroundings when a job died. Facts that it could not find out are
+/// absent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeathContext {
-    /// Live jobs of the queues the worker serves.
+    /// The number of live jobs in each queue that the worker serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queue_depths: BTreeMap<String, u64>,
-    /// States of the breakers and gates it heeds.
+    /// The states of the breakers and gates that apply to the worker.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub breakers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The machine it ran on.
+    /// The machine on which the worker ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The workers that vanished while they ran it, if it died of that; the latest last.
+    /// The workers that vanished while they ran the job, if it died of that; the latest is last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_workers: Vec<String>,
 }
 
 impl FailureRecord {
-    /// The record of a failure, cut to the limits.
+    /// The record of a failure, with its texts truncated.
     pub fn new(
         at: Time,
         attempt: u32,
@@ -143,7 +144,7 @@ impl FailureRecord {
         }
     }
 
-    /// The record of a worker that vanished in the middle.
+    /// The record of a run whose worker vanished.
     pub fn of_lost_lease(
         at: Time,
         attempt: u32,
@@ -159,21 +160,22 @@ impl FailureRecord {
         Self::new(at, attempt, FailureCause::Lost, worker, error)
     }
 
-    /// Whether it is a lost lease in `within` before `now`.
+    /// Whether the failure is a lost lease within the time `within` before `now`.
     fn is_strike(&self, now: Time, within: Span) -> bool {
         self.cause == FailureCause::Lost && now.since(self.at) <= within
     }
 }
 
 fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
-    // In hexadecimal: so begins the `lease` that a worker over HTTP was given.
+    // In hexadecimal, because the `lease` of a worker over HTTP begins with these digits.
     format!(
         "worker {worker} vanished while it ran {job} under lease {:x}",
         lease.as_i64()
     )
 }
 
-/// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.
+/// The failures of a job as a store keeps them: opaque bytes, always rewritten as a whole by the
+/// holder of the lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailureHistory(Option<Bytes>);
 
@@ -182,18 +184,17 @@ impl FailureHistory {
         Self(bytes.map(Bytes::from))
     }
 
-    /// The bytes to keep; `None` while nothing has gone wrong.
+    /// The bytes for the store; `None` if there was no failure.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         self.0.as_deref()
     }
 
-    /// Whether nothing has gone wrong.
+    /// Whether the job has had no failure.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing
-    /// else.
+    /// The failures, oldest first. Unreadable bytes become one entry that says so.
     pub fn failures(&self) -> Vec<FailureRecord> {
         let Some(bytes) = &self.0 else {
             return Vec::new();
@@ -201,7 +202,7 @@ impl FailureHistory {
         serde_json::from_slice(bytes).unwrap_or_else(|error| vec![unreadable(&error)])
     }
 
-    /// The words of the latest failure; empty if there is none.
+    /// The message of the latest failure; empty if there is none.
     pub fn last_error(&self) -> String {
         self.failures()
             .pop()
@@ -209,7 +210,7 @@ impl FailureHistory {
             .unwrap_or_default()
     }
 
-    /// This history with what is known about its last failure.
+    /// Adds the context of a death to the last failure.
     #[must_use]
     pub fn with_context(&self, context: DeathContext) -> Self {
         let mut failures = self.failures();
@@ -220,16 +221,16 @@ impl FailureHistory {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
-    /// This history with one more failure. The first is always kept, then the losses that still
-    /// count as strikes, then the latest.
+    /// Adds a failure. If there are too many, the first failure is always kept, then the lost
+    /// leases that still count as strikes, then the latest failures.
     #[must_use]
     pub fn with_failure(&self, failure: FailureRecord) -> Self {
         let mut failures = self.failures();
         let now = failure.at;
         failures.push(failure);
         while failures.len() > HISTORY_MAX {
-            // A job that fails often between two crashes would otherwise never be seen to crash
-            // three times.
+            // Without this, a job that fails often between its crashes would lose its strikes, and
+            // never reach three of them.
             let between = 1..failures.len() - 1;
             let oldest = between
                 .clone()
@@ -239,9 +240,9 @@ impl FailureHistory {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
-    /// How long it took from the loss that was recorded last until a run that begins `now`, and
-    /// this history with that wait in it; `None` if the last failure is no loss, or another run has
-    /// made up for it before.
+    /// Adds the wait between the last lost lease and a run that begins `now`. Returns the wait and
+    /// the new history; `None` if the last failure is no lost lease, or an earlier run has already
+    /// followed it.
     pub fn record_rerun(&self, now: Time) -> Option<(Span, Self)> {
         let mut failures = self.failures();
         let last = failures
@@ -255,19 +256,20 @@ impl FailureHistory {
         ))
     }
 
-    /// Whether the last failure is a loss that a run has made up for.
+    /// Whether the last failure is a lost lease after which the job has run again.
     pub fn is_rerun(&self) -> bool {
         self.failures()
             .pop()
             .is_some_and(|last| last.cause == FailureCause::Lost && last.retry_in.is_some())
     }
 
-    /// The lost leases in `within` before `now`.
+    /// The number of lost leases within the time `within` before `now`.
     pub fn lost_since(&self, now: Time, within: Span) -> usize {
         self.lost_workers(now, within).len()
     }
 
-    /// The workers that vanished in `within` before `now` while they had the job; the latest last.
+    /// The workers that vanished with the job within the time `within` before `now`; the latest is
+    /// last.
     pub fn lost_workers(&self, now: Time, within: Span) -> Vec<String> {
         let strikes = self
             .failures()
@@ -420,7 +422,8 @@ mod tests {
             (64..80).rev().map(minutes).collect::<Vec<_>>(),
             "and the latest beside them"
         );
-        // What no longer counts gives way like any other; the first stays.
+        // A lost lease that no longer counts is removed like any other failure; the first failure
+        // stays.
         let later = (0..40).fold(history, |history, n| {
             history.with_failure(at(5_000 + n, FailureCause::Failed))
         });

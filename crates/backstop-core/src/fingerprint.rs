@@ -1,9 +1,9 @@
-//! What tells one error from another: deaths of one fingerprint have the same cause, as far as
-//! their words show.
+//! Fingerprints group errors: deaths with the same fingerprint have the same cause, as far as their
+//! messages show.
 //!
-//! Numbers, ids, addresses and quoted texts differ from job to job and say nothing about the cause;
-//! what is left of the message, with the class of the error and the status of an HTTP answer, is
-//! the fingerprint.
+//! Numbers, ids, addresses and quoted texts differ from job to job and say nothing about the cause.
+//! A fingerprint hashes the rest of the message, with the class of the error and the status of an
+//! HTTP response.
 
 use crate::failure::{ErrorReport, FailureHistory};
 use crate::verdict::EndReason;
@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// Characters of a message that count.
+/// The number of characters of a message that are hashed.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// Names a group of deaths.
+/// The name of a group of deaths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(u64);
 
@@ -35,7 +35,8 @@ impl Fingerprint {
         )
     }
 
-    /// The fingerprint of a death. One by overflow has nothing to do with the failures before it.
+    /// The fingerprint of a death. A death by overflow has nothing to do with the job's earlier
+    /// failures.
     pub fn of_death(reason: Option<EndReason>, history: &FailureHistory) -> Self {
         match (reason, history.failures().pop()) {
             (Some(EndReason::Overflow), _) => Self::of_overflow(),
@@ -44,7 +45,7 @@ impl Fingerprint {
         }
     }
 
-    /// What deaths by [`crate::bounds::Overflow::DeadLetterOldest`] have in common.
+    /// The common fingerprint of deaths by [`crate::bounds::Overflow::DeadLetterOldest`].
     pub fn of_overflow() -> Self {
         Self::of_word(EndReason::Overflow.as_str())
     }
@@ -62,14 +63,14 @@ impl Fingerprint {
     }
 }
 
-/// A message without what differs from job to job: quoted texts and words with a digit become a
-/// mark each.
+/// Removes what differs from job to job: each quoted text and each word with a digit becomes a
+/// placeholder.
 fn normalize_message(message: &str) -> String {
     let mut gist = String::new();
     let mut rest = message.chars().take(MESSAGE_CHARS_MAX).peekable();
     while let Some(next) = rest.next() {
         if next == '"' || next == '\'' || next == '`' {
-            // An apostrophe that nobody closes is not a quote.
+            // An apostrophe without a counterpart is not a quote.
             let ahead: String = rest.clone().take_while(|inner| *inner != next).collect();
             if rest.clone().any(|inner| inner == next) {
                 rest.nth(ahead.chars().count());
@@ -108,7 +109,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Text that is no fingerprint.
+/// Text that is not a valid fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a fingerprint; one has 16 hexadecimal digits, as `dead groups` shows them")]
 pub struct InvalidFingerprint(String);

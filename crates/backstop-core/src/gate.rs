@@ -1,15 +1,15 @@
-//! When a kind of jobs dies too often, or its dead letters no longer fit: stop starting it, and
-//! keep its work where it is.
+//! Stops starting a kind of jobs that dies too often, or whose dead letters no longer fit, and
+//! keeps its jobs in the queue.
 //!
-//! A gate counts deaths over a sliding time and shuts on too many, or at once when the dead-letter
-//! store refused one. How it finds out that all is well again is the [`Breaker`]'s affair: shut is
-//! open, and probes reopen it.
+//! A gate counts deaths over a sliding window. It shuts on too many, or at once when the queue had
+//! no room for a dead letter. A [`Breaker`] reopens it: a shut gate is an open breaker, and its
+//! probes close it.
 //!
 //! | shut by | reopens when |
 //! |---|---|
 //! | deaths | probes did not die |
-//! | a full dead-letter store | there is room again, or probes found room or did not need it |
-//! | hand | somebody resets it |
+//! | no room for dead letters | there is room again, or probes found room or did not need it |
+//! | an operator | somebody resets it |
 
 mod deaths;
 mod settings;
@@ -24,12 +24,12 @@ use deaths::DeathCounter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a gate is shut.
+/// The reason why a gate is shut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutReason {
     Deaths,
-    /// The dead-letter store is full.
+    /// There is no room for more dead letters.
     Full,
     Forced,
 }
@@ -50,11 +50,11 @@ impl fmt::Display for ShutReason {
     }
 }
 
-/// What workers tell a gate.
+/// What workers report to a gate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GateUpdate {
     pub deaths: u32,
-    /// Whether a death found none.
+    /// Whether a death was refused for lack of room.
     pub is_refused: bool,
     /// How probes ended, in this order.
     pub probes: Vec<ProbeResult>,
@@ -65,15 +65,16 @@ pub struct GateUpdate {
 pub enum ProbeResult {
     Lived(CallReport),
     Died {
-        /// The epoch it was admitted under.
+        /// The epoch under which the probe was admitted.
         epoch: u64,
-        /// Whether its death found room.
+        /// Whether there was room for its dead letter.
         had_room: bool,
     },
 }
 
 impl GateUpdate {
-    /// A job died, or there was no room for its death; `probe` is the epoch of a probe.
+    /// Records that a job died, or that there was no room for its dead letter. `probe` is the epoch
+    /// if the run was a probe.
     pub fn record_death(&mut self, probe: Option<u64>, had_room: bool) {
         self.deaths += u32::from(had_room);
         self.is_refused |= !had_room;
@@ -81,13 +82,13 @@ impl GateUpdate {
             .extend(probe.map(|epoch| ProbeResult::Died { epoch, had_room }));
     }
 
-    /// A probe ended and did not die.
+    /// Records that a probe ended and did not die.
     pub fn record_survival(&mut self, signal: CallReport) {
         self.probes.push(ProbeResult::Lived(signal));
     }
 }
 
-/// The state of a gate; not shut to begin with.
+/// A gate with its counters; a new one is not shut.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gate {
@@ -96,35 +97,35 @@ pub struct Gate {
     breaker: Breaker,
 }
 
-/// A gate as people see it.
+/// A gate as operators see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GateStatus {
-    /// Why it is shut, if it is; probes under way do not reopen it yet.
+    /// Why the gate is shut, if it is. Probes under way do not reopen it yet.
     pub shut: Option<ShutReason>,
-    /// Deaths it counts at the moment.
+    /// The number of deaths within the window.
     pub deaths: u64,
-    /// The breaker that reopens it.
+    /// The breaker that reopens the gate.
     #[serde(flatten)]
     pub breaker: BreakerStatus,
 }
 
 impl Gate {
-    /// The gate a store kept; `None` if these bytes are none.
+    /// Parses a stored gate; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// The bytes a store keeps.
+    /// The bytes that a store keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a gate has only text, numbers and lists")
     }
 
-    /// What it would let through; see [`Breaker::admits`].
+    /// What the gate would admit; see [`Breaker::admits`].
     pub fn admits(&self, settings: &GateSettings, now: Time) -> BreakerAdmission {
         self.breaker.admits(&settings.breaker, now)
     }
 
-    /// Lets through up to `want` runs; see [`Breaker::admit`].
+    /// Admits up to `want` runs; see [`Breaker::admit`].
     pub fn admit(
         &mut self,
         settings: &GateSettings,
@@ -135,34 +136,35 @@ impl Gate {
         self.breaker.admit(&settings.breaker, want, until, now)
     }
 
-    /// Takes back permits that were not used; see [`Breaker::give_back`].
+    /// Takes back unused permits; see [`Breaker::give_back`].
     pub fn give_back(&mut self, settings: &GateSettings, epoch: u64, calls: u32, now: Time) {
         self.breaker.give_back(&settings.breaker, epoch, calls, now);
     }
 
-    /// Follows a clock that was set back; see [`Breaker::follow`].
+    /// Adjusts to a clock that was set back; see [`Breaker::follow_clock`].
     pub fn follow_clock(&mut self, now: Time) -> bool {
         self.breaker.follow_clock(now)
     }
 
-    /// What it lets through at `now`; see [`Breaker::phase`].
+    /// The phase of the gate at `now`; see [`Breaker::phase`].
     pub fn phase(&self, settings: &GateSettings, now: Time) -> BreakerPhase {
         self.breaker.phase(&settings.breaker, now)
     }
 
-    /// Why it is shut, if it is. It stays shut while probes are under way.
+    /// Why the gate is shut, if it is. It stays shut while probes are under way.
     pub const fn shut(&self) -> Option<ShutReason> {
         self.shut
     }
 
-    /// Takes note of deaths that found room. Too many of them shut it.
+    /// Records deaths that had room. Too many of them shut the gate.
     pub fn record_deaths(&mut self, settings: &GateSettings, count: u32, now: Time) {
         if count == 0 {
             return;
         }
         self.deaths.add(count, settings.within, now);
         let deaths = self.deaths.within(settings.within, now);
-        // What shut it for lack of room does not excuse deaths: room alone must not reopen it then.
+        // A gate that is shut for lack of room still counts deaths: room alone must not reopen it
+        // then.
         if matches!(self.shut, None | Some(ShutReason::Full))
             && deaths >= u64::from(settings.deaths)
         {
@@ -172,9 +174,9 @@ impl Gate {
         }
     }
 
-    /// Takes note that the dead-letter store refused a death: shut at once.
+    /// Records that a death was refused for lack of room; this shuts the gate at once.
     pub fn record_no_room(&mut self, now: Time) {
-        // Who waits already is not made to wait longer by runs that had begun before.
+        // Runs that had begun earlier must not make the current wait longer.
         if self.breaker.written_phase() != BreakerPhase::Open {
             self.shut.get_or_insert(ShutReason::Full);
             self.breaker
@@ -182,8 +184,8 @@ impl Gate {
         }
     }
 
-    /// Takes note that the dead-letter store has room: a gate shut for lack of it opens at once,
-    /// any other stays as it is.
+    /// Records that there is room for dead letters. A gate that was shut for lack of room opens at
+    /// once; any other stays as it is.
     pub fn record_room(&mut self, now: Time) {
         if self.shut == Some(ShutReason::Full) {
             self.shut = None;
@@ -192,9 +194,9 @@ impl Gate {
         }
     }
 
-    /// Takes note of how probes ended. A success is a run that did not die or, where lack of room
-    /// shut the gate, one whose death had room; a failure is one that died, or was refused. What
-    /// ran through an open gate says nothing here: its deaths are counted.
+    /// Records how probes ended. A success is a run that did not die or, if the gate is shut for
+    /// lack of room, one whose dead letter had room. A failure is a run that died, or whose death
+    /// was refused. Runs through an open gate are ignored here: only their deaths count.
     pub fn record(&mut self, settings: &GateSettings, signals: &[CallReport], now: Time) {
         if self.breaker.written_phase() == BreakerPhase::Closed {
             return;
@@ -202,15 +204,15 @@ impl Gate {
         self.breaker.record(&settings.breaker, signals, now);
         if self.breaker.written_phase() == BreakerPhase::Closed {
             if self.shut == Some(ShutReason::Deaths) {
-                // The deaths that shut it must not shut it again together with the next one.
+                // The deaths that shut the gate must not shut it again together with the next one.
                 self.deaths = DeathCounter::default();
             }
             self.shut = None;
         }
     }
 
-    /// Takes note of all that workers tell. To a gate that lack of room shut, a probe whose death
-    /// found room is a success.
+    /// Applies all that workers report. If the gate is shut for lack of room, a probe whose dead
+    /// letter had room is a success.
     pub fn apply_update(&mut self, settings: &GateSettings, news: &GateUpdate, now: Time) {
         let lacked_room = self.shut == Some(ShutReason::Full);
         let signal = |end: &ProbeResult| match *end {
@@ -232,20 +234,20 @@ impl Gate {
         }
     }
 
-    /// Shuts it until somebody resets it.
+    /// Shuts the gate until somebody resets it.
     pub fn force_shut(&mut self, why: &str, now: Time) {
         self.shut = Some(ShutReason::Forced);
         self.breaker.force_open(why, now);
     }
 
-    /// Opens it, and forgets the deaths so far; runs under way no longer count as probes.
+    /// Opens the gate and forgets its deaths. Runs under way no longer count as probes.
     pub fn reset(&mut self, why: &str, now: Time) {
         self.shut = None;
         self.deaths = DeathCounter::default();
         self.breaker.reset(why, now);
     }
 
-    /// What people see of it.
+    /// The gate as operators see it.
     pub fn status(&self, settings: &GateSettings, now: Time) -> GateStatus {
         GateStatus {
             shut: self.shut,

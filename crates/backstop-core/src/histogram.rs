@@ -1,21 +1,21 @@
-//! How long runs took and how long their jobs waited, counted in buckets: small enough to be kept
-//! for every minute, and added up in any order to the same.
+//! Histograms of how long runs took and how long their jobs waited. A histogram is small enough to
+//! be stored for every minute, and histograms add up to the same sum in any order.
 //!
 //! | | |
 //! |---|---|
-//! | a bucket | a power of two and what is halfway to the next: at most 256 µs, 384 µs, 512 µs, 768 µs, 1.02 ms, … 76 h, and all above |
-//! | a percentile | lies in the bucket that the true one is in: at most half as much again |
-//! | two histograms | added up bucket by bucket: in whatever order and however grouped, the sum is the same |
+//! | a bucket | ends at a power of two or halfway to the next: at most 256 µs, 384 µs, 512 µs, 768 µs, 1.02 ms, … 76 h, and all above |
+//! | a percentile | lies in the same bucket as the true one: at most half as much again |
+//! | two histograms | are added bucket by bucket: the sum is the same in any order and any grouping |
 
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// How many buckets there are; the last has no upper end.
+/// The number of buckets; the last has no upper end.
 pub const BUCKETS: usize = 62;
-/// The first bucket ends at this power of two, in microseconds.
+/// The first bucket ends at 2 to this power, in microseconds.
 const FIRST_POWER: usize = 8;
 
-/// How many of what took how long.
+/// The number of durations in each bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Histogram([u64; BUCKETS]);
 
@@ -25,7 +25,7 @@ impl Default for Histogram {
     }
 }
 
-/// The longest that falls into a bucket, in microseconds; the last has none.
+/// The longest duration of a bucket; `None` for the last one.
 pub const fn upper(bucket: usize) -> Option<Span> {
     if bucket + 1 >= BUCKETS {
         return None;
@@ -38,7 +38,7 @@ pub const fn upper(bucket: usize) -> Option<Span> {
     }))
 }
 
-/// What a bucket begins behind.
+/// The exclusive lower end of a bucket.
 pub const fn lower(bucket: usize) -> Span {
     match bucket.checked_sub(1) {
         None => Span::ZERO,
@@ -49,7 +49,7 @@ pub const fn lower(bucket: usize) -> Span {
     }
 }
 
-/// The bucket that something falls into that took so long.
+/// The bucket of a duration.
 pub fn bucket_of(took: Span) -> usize {
     (0..BUCKETS)
         .find(|bucket| upper(*bucket).is_none_or(|end| took <= end))
@@ -57,13 +57,13 @@ pub fn bucket_of(took: Span) -> usize {
 }
 
 impl Histogram {
-    /// Counts one that took so long.
+    /// Counts one duration in its bucket.
     pub fn note(&mut self, took: Span) {
         let count = &mut self.0[bucket_of(took)];
         *count = count.saturating_add(1);
     }
 
-    /// Counts what `more` has counted.
+    /// Adds the counts of `more` to these.
     pub fn merge(&mut self, more: &Self) {
         for (sum, count) in self.0.iter_mut().zip(more.0) {
             *sum = sum.saturating_add(count);
@@ -76,13 +76,13 @@ impl Histogram {
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The buckets, the shortest first.
+    /// The buckets, the shortest durations first.
     pub const fn buckets(&self) -> &[u64; BUCKETS] {
         &self.0
     }
 
-    /// What so many per cent did not exceed, as if those of a bucket were spread over it evenly; of
-    /// the last bucket its beginning. `None` of none.
+    /// A percentile, interpolated as if durations were spread evenly over their bucket; for the
+    /// last bucket, its lower end. `None` if the histogram is empty.
     pub fn percentile(&self, percent: u8) -> Option<Span> {
         let rank = share(self.count(), percent.min(100)).max(1);
         let mut before = 0_u64;
@@ -104,22 +104,22 @@ impl Histogram {
     }
 }
 
-/// So many per cent of a count, rounded up.
+/// A percentage of a count, rounded up.
 fn share(count: u64, percent: u8) -> u64 {
     let share = (u128::from(count) * u128::from(percent)).div_ceil(100);
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How the runs of a queue or a kind went in a while.
+/// The runs of a queue or a kind during some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RunHistograms {
     /// Runs that failed: their jobs are tried again, or dead.
     #[serde(default, rename = "f")]
     pub failed: u64,
-    /// How long runs took; as many as there were.
+    /// How long each run took; its count is the number of runs.
     #[serde(default, rename = "r", with = "sparse")]
     pub run: Histogram,
-    /// From when a job was to run to the start of its run, where that is known.
+    /// The time from a job's due time to the start of its run, where that is known.
     #[serde(default, rename = "w", with = "sparse")]
     pub wait: Histogram,
 }
@@ -133,7 +133,7 @@ impl RunHistograms {
         }
     }
 
-    /// Counts what `more` has counted.
+    /// Adds the counts of `more` to these.
     pub fn merge(&mut self, more: &Self) {
         self.failed = self.failed.saturating_add(more.failed);
         self.run.merge(&more.run);
@@ -145,7 +145,7 @@ impl RunHistograms {
     }
 }
 
-/// As pairs of bucket and count, without those that are empty.
+/// Serializes a histogram as pairs of bucket and count, without the empty buckets.
 mod sparse {
     use super::{BUCKETS, Histogram};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

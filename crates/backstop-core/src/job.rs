@@ -1,4 +1,4 @@
-//! A job: what a producer hands in, and what an operator sees.
+//! A job: what a producer pushes, and what an operator sees.
 
 use crate::failure::FailureHistory;
 use crate::fingerprint::Fingerprint;
@@ -18,12 +18,13 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// Names one job for ever. Made by the producer, so that pushing it again is harmless.
+/// Identifies one job for ever. The producer makes it, so that a repeated push is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(Uuid);
 
 impl JobId {
-    /// An id that sorts by time: stores append it instead of scattering it.
+    /// A UUID that begins with the time: a store then appends to its index instead of scattering
+    /// writes over it.
     pub fn at(now: Time, random: [u8; 10]) -> Self {
         Self(
             uuid::Builder::from_unix_timestamp_millis(
@@ -34,7 +35,7 @@ impl JobId {
         )
     }
 
-    /// The id that a name always gives: the same name is the same job.
+    /// The id of a name. The same name always gives the same id, and so the same job.
     pub fn named(name: &str) -> Self {
         let digest = Sha256::digest(name.as_bytes());
         let mut bytes = [0; 16];
@@ -42,12 +43,12 @@ impl JobId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// A UUID as it is; any other text is a name.
+    /// Parses a UUID; takes any other text as a name.
     pub fn from_text(text: &str) -> Self {
         text.parse().unwrap_or_else(|_| Self::named(text))
     }
 
-    /// The id a store kept.
+    /// An id that a store read back.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
@@ -92,22 +93,22 @@ impl<'de> Deserialize<'de> for JobId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits for its time, and has not failed to get here.
+    /// Waits until it is due, and did not get here by a failure.
     Scheduled,
     Ready,
-    /// Belongs to a worker, under a lease.
+    /// A worker holds it under a lease.
     Running,
-    /// Waits for its time after a failure.
+    /// Waits until it is due, after a failure.
     Retrying,
     Done,
-    /// Gave up. Final, until an operator requeues it.
+    /// Backstop gave it up. Final, until an operator requeues it.
     Dead,
-    /// Called off. Final, until an operator requeues it.
+    /// An operator or the handler called it off. Final, until an operator requeues it.
     Cancelled,
 }
 
 impl JobState {
-    /// All of them, in the order people think of them.
+    /// All states, in the order in which people think of them.
     pub const ALL: [Self; 7] = [
         Self::Scheduled,
         Self::Ready,
@@ -142,7 +143,7 @@ impl fmt::Display for JobState {
     }
 }
 
-/// Text that is no state.
+/// Text that is not a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a state; states are scheduled, ready, running, retrying, done, dead, cancelled"
@@ -160,10 +161,10 @@ impl FromStr for JobState {
     }
 }
 
-/// Four levels; within one, jobs go in the order in which they became ready.
+/// The priority of a job. Within one level, jobs run in the order in which they became ready.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
-    /// Before everything else in the queue.
+    /// Runs before everything else in the queue.
     Critical,
     High,
     #[default]
@@ -172,15 +173,15 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, first to last.
+    /// All levels, from the most urgent to the least.
     pub const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Normal, Self::Low];
 
-    /// 0 for the first level to 3 for the last.
+    /// The level as a number: 0 is the most urgent, 3 the least.
     pub const fn level(self) -> u8 {
         self as u8
     }
 
-    /// The priority of a level.
+    /// The priority of a level from 0 to 3.
     pub fn from_level(level: u8) -> Option<Self> {
         Self::ALL.get(usize::from(level)).copied()
     }
@@ -201,7 +202,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Text that is no priority.
+/// Text that is not a priority.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a priority; use critical, high, normal or low, or 0 to 3")]
 pub struct InvalidPriority(String);
@@ -226,7 +227,7 @@ impl Serialize for Priority {
 }
 
 impl<'de> Deserialize<'de> for Priority {
-    /// The word, or the level as a number.
+    /// Accepts the word, or the level as a number.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -242,7 +243,7 @@ impl<'de> Deserialize<'de> for Priority {
     }
 }
 
-/// A job that is to run later than anybody can mean.
+/// The requested time to run is further ahead than [`DELAY_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`delay` and `run_at` reach at most ten years ({DELAY_MAX}) ahead; this job would run later"
@@ -258,28 +259,27 @@ pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), RunAtTooFar> 
     }
 }
 
-/// A job as its producer hands it in.
+/// A job as its producer pushes it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewJob {
     pub id: JobId,
     pub queue: QueueName,
-    /// Which handler it is for.
+    /// Selects the handler that runs it.
     pub kind: Kind,
     pub payload: Payload,
-    /// Its level in the queue.
     pub priority: Priority,
-    /// Not before this; `None` means as soon as possible.
+    /// The job does not run before this; `None` means as soon as possible.
     pub run_at: Option<Time>,
-    /// At most one live job for a key.
+    /// Allows at most one live job per key.
     pub unique: Option<UniqueConstraint>,
-    /// Its own retry policy; `None` means the queue's.
+    /// The job's own retry policy; `None` means the queue's.
     pub retry: Option<RetryPolicy>,
-    /// Where in a trace it was asked for; its runs are linked to that.
+    /// The span that pushed the job; the spans of its runs link to it.
     pub trace: Option<TraceContext>,
 }
 
 impl NewJob {
-    /// A job of normal priority, to be run as soon as possible.
+    /// A job of normal priority that runs as soon as possible.
     pub fn new(id: JobId, queue: QueueName, kind: Kind, payload: Payload) -> Self {
         Self {
             id,
@@ -294,12 +294,12 @@ impl NewJob {
         }
     }
 
-    /// Refuses a job that is to wait for longer than [`DELAY_MAX`].
+    /// Refuses a job that would wait longer than [`DELAY_MAX`].
     pub fn check_run_at(&self, now: Time) -> Result<(), RunAtTooFar> {
         check_run_at(self.run_at, now)
     }
 
-    /// Where it starts out: scheduled if its time is yet to come.
+    /// The state in which the job starts: scheduled if it is not due yet, else ready.
     pub fn first_state(&self, now: Time) -> JobState {
         if self.run_at.is_some_and(|at| at > now) {
             JobState::Scheduled
@@ -313,65 +313,63 @@ impl NewJob {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
     pub id: JobId,
-    /// Where it waits, ran or died.
+    /// The queue where the job waits, ran or died.
     pub queue: QueueName,
-    /// Which handler it is for.
+    /// Selects the handler that runs it.
     pub kind: Kind,
     pub state: JobState,
     pub payload: Payload,
-    /// Its level in the queue.
     pub priority: Priority,
-    /// Runs that ended by themselves, and the one that is under way.
+    /// Runs that ended by themselves, plus the current one while the job runs.
     pub attempt: u32,
     pub lost_leases: u32,
     /// How often an operator requeued it.
     pub requeues: u32,
     pub run_at: Time,
     pub inserted_at: Time,
-    /// When it ended, if it has.
+    /// When the job ended, if it has.
     pub finished_at: Option<Time>,
-    /// The key it holds or held.
+    /// The unique key that the job holds or held.
     pub unique_key: Option<UniqueKey>,
-    /// What it carries beside its payload: its own retry policy, where it was pushed from.
+    /// Its own retry policy and its trace context, if it has them.
     pub options: JobOptions,
-    /// What went wrong so far.
+    /// The failures of its runs so far.
     pub history: FailureHistory,
     /// Why it ended as dead or cancelled.
     pub reason: Option<EndReason>,
-    /// Who runs it, since when, and until when that is certain; only while it runs.
+    /// Which worker runs it, since when, and when its lease ends; only while the job runs.
     pub held_by: Option<Claimant>,
 }
 
 impl Job {
-    /// What its death has in common with others, if it is dead.
+    /// The fingerprint of its death, if it is dead: deaths of the same cause share one.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         (self.state == JobState::Dead).then(|| Fingerprint::of_death(self.reason, &self.history))
     }
 
-    /// How long ago it came in.
+    /// How long ago the job was enqueued.
     pub fn age(&self, now: Time) -> Span {
         now.since(self.inserted_at)
     }
 
-    /// When the worker that runs it claimed it; `None` if the job does not run.
+    /// When its worker claimed it; `None` if the job does not run.
     pub fn started_at(&self) -> Option<Time> {
         self.held_by.as_ref().map(|claimant| claimant.since)
     }
 
-    /// How long its worker has had it. Nothing at all where the clock was set back since.
+    /// How long its worker has held it; zero if the clock was set back since the claim.
     pub fn running_for(&self, now: Time) -> Option<Span> {
         self.started_at().map(|since| now.since(since))
     }
 }
 
-/// Who has a running job.
+/// The worker that holds a running job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claimant {
     pub worker: WorkerName,
-    /// The `now` of its claim, or of the seizure that gave it the job. A heartbeat leaves it as it
-    /// is.
+    /// The `now` of the claim, or of the seizure that gave it the job. Heartbeats do not change it.
     pub since: Time,
-    /// The end of its lease, unless it beats.
+    /// When the lease ends, unless a heartbeat renews it.
     pub until: Time,
 }
 

@@ -1,35 +1,34 @@
-//! What a job carries beside its payload: its own retry policy, and where in a trace it was pushed
-//! from.
+//! What a job carries beside its payload: its own retry policy, and the trace context of its push.
 //!
-//! Stores keep it as bytes and never look inside. A job with neither has none.
+//! Stores keep it as opaque bytes. A job with neither has no bytes.
 //!
 //! | bytes | meaning |
 //! |---|---|
 //! | none | neither |
 //! | `{…` | a policy, as JSON |
-//! | `1`, 16 bytes, 8 bytes, 1 byte, and then maybe `{…` | the ids and flags of a trace, and a policy if there is one |
+//! | `1`, 16 bytes, 8 bytes, 1 byte, maybe `{…` | trace id, span id and flags, maybe a policy |
 
 use crate::job::NewJob;
 use crate::retry::RetryPolicy;
 use crate::trace::TraceContext;
 use bytes::Bytes;
 
-/// The first byte of bytes with a trace. No JSON begins with it.
+/// The first byte if a trace context follows. No JSON begins with it.
 const TRACED: u8 = 1;
-/// How long the part before the policy is: the mark, both ids and the flags.
+/// The length of the trace context: the first byte, both ids and the flags.
 const TRACED_LEN: usize = 1 + 16 + 8 + 1;
 
-/// What a job carries beside its payload, as a store keeps it.
+/// The options of a job, encoded as a store keeps them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobOptions(Option<Bytes>);
 
 impl JobOptions {
-    /// What a store keeps for this job.
+    /// Encodes the options of a new job.
     pub fn of(job: &NewJob) -> Self {
         Self::encode(job.retry.as_ref(), job.trace)
     }
 
-    /// What a store keeps for this policy and this place in a trace.
+    /// Encodes a retry policy and a trace context.
     pub fn encode(retry: Option<&RetryPolicy>, trace: Option<TraceContext>) -> Self {
         let policy = retry.map(RetryPolicy::to_json);
         let Some(trace) = trace else {
@@ -53,8 +52,8 @@ impl JobOptions {
         self.0.as_deref()
     }
 
-    /// The policy; `None` if the job has none of its own, or if what was kept cannot be read any
-    /// more: the queue's policy then decides, and the job goes on.
+    /// The job's own retry policy. `None` if it has none, or if the bytes cannot be read any more:
+    /// the queue's policy then applies, and the job goes on.
     pub fn retry(&self) -> Option<RetryPolicy> {
         let bytes = self.0.as_deref()?;
         let policy = if bytes.first() == Some(&TRACED) {
@@ -65,7 +64,7 @@ impl JobOptions {
         RetryPolicy::from_json(policy).ok()
     }
 
-    /// Where in a trace the job was pushed from, if that is known.
+    /// The trace context of the push, if the job has one.
     pub fn trace(&self) -> Option<TraceContext> {
         let ids = self.0.as_deref()?.strip_prefix(&[TRACED])?;
         let (trace, rest) = ids.split_first_chunk::<16>()?;

@@ -1,4 +1,4 @@
-//! Leases: the right to end a running job.
+//! Leases: the right to finish a running job.
 
 use crate::failure::FailureHistory;
 use crate::job::{JobId, Priority};
@@ -10,8 +10,9 @@ use crate::time::Time;
 use std::fmt;
 use std::sync::Arc;
 
-/// The fence. Every claim brings a number of its own, drawn at random, and all its jobs share it;
-/// a job taken over gets the number of whoever took it, and the old one is stale for ever.
+/// The fencing token of a lease. Every claim draws its own number at random, and all its jobs share
+/// it. A job that is taken over gets the number of its new worker, and the old number is stale for
+/// ever.
 ///
 /// Random and not counted up: a counter could be set back by a crash that loses its last values,
 /// and would then hand a dead worker's number to a living one.
@@ -21,17 +22,17 @@ pub struct LeaseNumber(i64);
 impl LeaseNumber {
     const LOWEST: i64 = 1 << 62;
 
-    /// The number of a random draw: always positive and always eight bytes wide.
+    /// Makes a number of a random draw: always positive and always eight bytes wide.
     pub const fn draw(random: u64) -> Self {
         Self(Self::LOWEST | (random & (Self::LOWEST as u64 - 1)).cast_signed())
     }
 
-    /// From a store or a wire.
+    /// A number that was read from a store or a message.
     pub const fn from_i64(number: i64) -> Self {
         Self(number)
     }
 
-    /// For a store or a wire.
+    /// The number to write to a store or a message.
     pub const fn as_i64(self) -> i64 {
         self.0
     }
@@ -49,34 +50,34 @@ impl fmt::Debug for LeaseNumber {
     }
 }
 
-/// The right to end one running job.
+/// The right to finish one running job.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Lease {
-    /// The job's queue: a store spread over machines finds the job by it.
+    /// The job's queue; a store with shards finds the job by it.
     pub queue: QueueName,
     pub job: JobId,
-    /// The claim that gave it out.
+    /// The number of the claim that granted the lease.
     pub number: LeaseNumber,
 }
 
 impl Lease {
-    /// Whether this lease may end a job that is held under `current`. Only the current one ever
-    /// wins.
+    /// Whether this lease may finish a job that is held under `current`. Only the current lease
+    /// may.
     pub fn wins(&self, current: Option<LeaseNumber>) -> bool {
         current == Some(self.number)
     }
 }
 
-/// Whether a claim that lasts until `until` has expired: its time is past, or so far ahead that it
-/// was given before the clock was set back. Such a claim would otherwise outlive its worker by as
+/// Whether a claim that ends at `until` has expired. An end too far ahead counts as expired too:
+/// the claim was made before the clock was set back, and would otherwise outlive its worker by as
 /// much as the clock was wrong.
 pub fn is_expired(until: Time, now: Time) -> bool {
     until < now || until > now.after(LEASE_REQUEST_MAX)
 }
 
-/// The new end of a claim whose worker asks for `asked`. A beat that comes late makes no claim
-/// shorter, but an end more than twice the asked term ahead was given before the clock was set
-/// back, and gives way.
+/// The new end of a claim whose worker asks for `requested`. A late heartbeat never shortens a
+/// claim. But an end more than twice the requested term ahead was granted before the clock was set
+/// back, and is replaced.
 #[must_use]
 pub fn extend_lease(current: Time, requested: Time, now: Time) -> Time {
     if current > longest_lease_end(requested, now) {
@@ -86,26 +87,28 @@ pub fn extend_lease(current: Time, requested: Time, now: Time) -> Time {
     }
 }
 
-/// The last end of a claim that [`extended`] does not cut short.
+/// The latest end of a claim that [`extend_lease`] keeps.
 pub fn longest_lease_end(requested: Time, now: Time) -> Time {
     now.after(requested.since(now).times(2))
 }
 
-/// The new end of a claim whose worker was heard of last at `seen`; `None` if it stays as it is.
-/// Who was heard of in the future has not been since the clock was set back, and may be dead: its
-/// claim lasts as long from now on as it did from that sign of life on. Without this a dead worker
-/// would keep its jobs for as long as the clock was set back by.
+/// The new end of a claim whose worker sent its last heartbeat at `seen`; `None` if it stays.
+///
+/// A heartbeat in the future means that the worker has sent none since the clock was set back, and
+/// may be dead. Its claim then lasts as long from `now` as it had left at that heartbeat. Otherwise
+/// a dead worker would keep its jobs for as long as the clock was set back by.
 pub fn end_after_clock_set_back(until: Time, seen: Time, now: Time) -> Option<Time> {
-    // An end before the sign of life has been moved already.
+    // An end before the heartbeat was moved by an earlier call.
     (seen > now.after(SET_BACK_MIN) && until >= seen).then(|| now.after(until.since(seen)))
 }
 
-/// Who claims: unique per process, readable by people.
+/// The name of a worker: unique per process, readable by people.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName(Arc<str>);
 
 impl WorkerName {
-    /// The name, cut to its limit; a NUL, which not every store has in its text, becomes a space.
+    /// Cuts the name to its limit. Replaces a NUL, which not every store allows in text, by a
+    /// space.
     pub fn new(text: &str) -> Self {
         let text = text.replace('\0', " ");
         let mut end = text.len().min(WORKER_NAME_BYTES_MAX);
@@ -115,7 +118,6 @@ impl WorkerName {
         Self(text[..end].into())
     }
 
-    /// The text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -133,29 +135,27 @@ impl fmt::Debug for WorkerName {
     }
 }
 
-/// A job handed to a worker.
+/// A job that a worker holds under a lease.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LeasedRun {
-    /// The right to end it.
     pub lease: Lease,
-    /// Which handler it is for.
+    /// Selects the handler that runs it.
     pub kind: Kind,
     pub payload: Payload,
-    /// Its level in the queue.
     pub priority: Priority,
-    /// Runs that ended by themselves before this one.
+    /// Earlier runs that ended by themselves.
     pub attempts_before: u32,
     pub lost_leases: u32,
     pub inserted_at: Time,
-    /// When it was to run.
+    /// When the job was due.
     pub run_at: Time,
-    /// What it carries beside its payload: its own retry policy, where it was pushed from.
+    /// Its own retry policy and its trace context, if it has them.
     pub options: JobOptions,
     pub history: FailureHistory,
 }
 
 impl LeasedRun {
-    /// The number of this run: 1 for the first.
+    /// The number of this run; the first is 1.
     pub const fn attempt(&self) -> u32 {
         self.attempts_before.saturating_add(1)
     }

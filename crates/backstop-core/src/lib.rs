@@ -1,31 +1,31 @@
-//! The rules of backstop, and the port its stores implement.
+//! The rules of backstop, and the port that its stores implement.
 //!
 //! Everything here is a value or a function of values: no I/O, no clock, no randomness. `now` and
 //! every random draw are arguments. Two rules decide what belongs here: if two stores could
 //! disagree about it, it is in this crate; if two processes could race on it, it is in a store.
 //!
-//! | where | what it decides |
+//! | module | what it decides |
 //! |---|---|
 //! | [`retry`] | how long to wait after a failure, and when to stop |
 //! | [`verdict`] | what the end of a run means for its job |
-//! | [`blame`] | who is charged when a worker vanishes |
-//! | [`order`] | what an operator may ask of a worker, and whether it is meant |
-//! | [`plan`] | which queues to claim from, and how many |
+//! | [`blame`] | which job is charged when a worker vanishes |
+//! | [`worker_command`] | what an operator may ask of a worker, and which run of it that is for |
+//! | [`plan`] | which queues to claim from, and how many jobs of each |
 //! | [`amend`] | what an operator may do to a job in which state |
-//! | [`bounds`] | how much a queue holds, and what gives way |
+//! | [`bounds`] | how many jobs a queue holds, and what happens when it is full |
 //! | [`fingerprint`] | which deaths have the same cause |
-//! | [`redact`] | what must not be shown |
 //! | [`unique`] | whether a unique key is still held |
-//! | [`breaker`], [`gate`] | when to leave a service, or a kind of jobs, alone |
-//! | [`redact`] | what is hidden from view |
+//! | [`breaker`] | when to stop calling a failing service |
+//! | [`gate`] | when to stop starting jobs that keep dying |
+//! | [`redact`] | which secrets are hidden from view |
 //! | [`rate`] | how many jobs may start in which time |
-//! | [`stream`] | what is handled, held or declared missing, in which order |
-//! | [`sweep`] | what becomes of rows whose work was lost |
-//! | [`table`] | which rows of a user's own table are due, and who works on them |
-//! | [`terminal`] | what becomes of text from elsewhere where people read it |
-//! | [`schedule`] | when a schedule is due, and what becomes of the instants nobody was there for |
-//! | [`terms`], [`trace`] | what a job carries beside its payload |
-//! | [`simulate`] | what a policy does to a service that is down |
+//! | [`stream`] | which records are handled, held or declared missing, in which order |
+//! | [`sweep`] | which rows lost their work, and what to do about each |
+//! | [`table`] | which rows of a user's own table are due, and which runner works on them |
+//! | [`terminal`] | how text from elsewhere is made safe to print |
+//! | [`schedule`] | when a schedule is due, and what to do about instants that nobody fired |
+//! | [`job_options`], [`trace`] | what a job carries beside its payload |
+//! | [`simulate`] | how a retry policy loads a service that is down |
 //! | [`port`] | what a store must do |
 
 pub mod amend;

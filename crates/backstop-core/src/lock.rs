@@ -1,37 +1,38 @@
-//! Locks that end by themselves: whoever takes one has it for a while, under a term that grows.
+//! Locks with a lease: a holder has the lock for a limited time, under a term that grows (a fencing
+//! token).
 //!
-//! | the lock is | somebody asks for it | its holder asks for more time |
+//! | the lock is | another process acquires it | its holder extends it |
 //! |---|---|---|
-//! | given back | theirs, under a higher term | lost |
-//! | held, and its time is over | theirs, under a higher term | theirs for longer: whoever had taken it would have a higher term |
-//! | held in the same name | theirs, under a higher term: the one before is gone, or is told that it lost it | theirs for longer |
-//! | held | taken: until then, by that one | theirs for longer, under the same term |
-//! | held for more than twice as long as can be asked for: the clock was set back | taken, for as long as one that is taken now | theirs, for as long as one that is taken now |
-//! | held, and its time is over only because the clock leapt forward | taken: its holder has had no chance to extend it | theirs for longer |
-//! | held by somebody else since | taken | lost |
+//! | released | granted, under a higher term | refused: lost |
+//! | held, and its lease is over | granted, under a higher term | granted: if another process had taken the lock, the term would be higher |
+//! | held under the same name | granted, under a higher term: the former holder is gone, or learns that it lost the lock | granted |
+//! | held | refused, with the end of the lease and its holder | granted, under the same term |
+//! | held for more than twice as long as a lease can be: the clock was set back | refused, for the length of a new lease | granted, for the length of a new lease |
+//! | held, and its lease is over only because the clock leapt forward | refused: the holder has had no chance to extend it | granted |
+//! | held by another process since | refused | refused: lost |
 //!
-//! A term is higher than every one before it as long as the lock is remembered, and follows the
-//! clock where it is not: the service behind a lock can refuse what comes under a lower term than
-//! it has seen. All who ask for one lock ask for the same span.
+//! A term is higher than every earlier term as long as the lock is remembered, and follows the
+//! clock where it is not. So the service behind a lock can reject requests whose term is lower than
+//! the highest one it has seen. All processes that acquire one lock ask for the same span.
 
 use crate::lease::{extend_lease, longest_lease_end};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Who has a lock, and until when.
+/// The holder of a lock, and the end of its lease.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LockLease {
     pub term: u64,
-    /// From then on it is free, unless it was extended.
+    /// The lock is free after this, unless the holder extends it.
     pub until: Time,
-    /// In whose name; nobody's, once it was given back. Who comes again in the same name takes it
-    /// over.
+    /// The name of the holder; empty once the lock is released. A process that acquires the lock
+    /// under the same name takes it over.
     pub holder: String,
 }
 
 impl LockLease {
-    /// What stands once `holder` has asked for the lock; what stands of the other one, if it is not
-    /// free. `leapt` is how far the clock was set forward lately.
+    /// Acquires the lock for `holder`. Returns the new lease, or the current one of another holder
+    /// as the error. `leapt` is how far the clock was set forward lately.
     pub fn acquire(
         current: Option<&Self>,
         holder: &str,
@@ -41,8 +42,8 @@ impl LockLease {
     ) -> Result<Self, Self> {
         match current {
             Some(held) if held.is_held_by_another(holder) && !held.is_over(now.before(leapt)) => {
-                // Given before the clock was set back; whether its holder still lives shows within
-                // a span.
+                // The lease is from before the clock was set back. Its holder, if alive, extends it
+                // within one span.
                 let until = if held.until > longest_lease_end(now.after(span), now) {
                     now.after(span)
                 } else {
@@ -65,8 +66,8 @@ impl LockLease {
         }
     }
 
-    /// Whether somebody else had it and neither extended it nor gave it back: dead, or by another
-    /// clock.
+    /// Whether another process held the lock and neither extended nor released it: it is dead, or
+    /// goes by another clock.
     pub fn has_expired(&self, holder: &str, now: Time) -> bool {
         self.is_held_by_another(holder) && self.is_over(now)
     }
@@ -79,8 +80,8 @@ impl LockLease {
         self.until < now
     }
 
-    /// What stands once the holder of `term` has given the lock back: free, with its term
-    /// remembered. `None` if it is no longer the holder.
+    /// Releases the lock of the holder with this `term`, and remembers the term. `None` if it is no
+    /// longer the holder.
     pub fn release(current: Option<&Self>, term: u64, now: Time) -> Option<Self> {
         let held = current.filter(|held| held.term == term)?;
         Some(Self {
@@ -90,8 +91,7 @@ impl LockLease {
         })
     }
 
-    /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the
-    /// holder.
+    /// Extends the lease of the holder with this `term`; `None` if it is no longer the holder.
     pub fn extend(current: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
         let held = current.filter(|held| held.term == term && !held.holder.is_empty())?;
         Some(Self {

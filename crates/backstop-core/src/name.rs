@@ -1,5 +1,4 @@
-//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records,
-//! schedules.
+//! Names that users choose: for queues, kinds of jobs, streams, stream keys and schedules.
 
 use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX, STREAM_NAME_MAX};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,24 +6,24 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where a job waits. Letters, digits, `.`, `_` and `-`, so that it can stand in any key, path or
+/// The name of a queue: letters, digits, `.`, `_` and `-`, so that it can stand in any key, path or
 /// label.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
-/// Which handler a job is for: any text without a NUL.
+/// The kind of a job, which selects its handler: any text without a NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<str>);
 
-/// A stream of records. Named like a queue, and for the same reason.
+/// The name of a stream. It has the form of a queue name, for the same reason.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamName(Arc<str>);
 
-/// What the records of one order have in common: any text without a NUL.
+/// The key of a stream's records; records of one key are handled in order. Any text without a NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(Arc<str>);
 
-/// A schedule. Named like a queue, and for the same reason.
+/// The name of a schedule. It has the form of a queue name, for the same reason.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleName(Arc<str>);
 
@@ -51,14 +50,13 @@ fn is_plain(text: &str) -> bool {
     (1..=QUEUE_NAME_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// Whether a text is of a length from 1 to `max`. PostgreSQL has no text with a NUL in it, and a
-/// name that only some stores take is no name.
+/// Whether a text has 1 to `max` bytes and no NUL. PostgreSQL allows no NUL in text, and every name
+/// must be valid in every store.
 fn is_text(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len()) && !text.contains('\0')
 }
 
 impl QueueName {
-    /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_plain(text) {
             return Err(InvalidName::Queue(
@@ -68,14 +66,12 @@ impl QueueName {
         Ok(Self(text.into()))
     }
 
-    /// The text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Kind {
-    /// The kind, if it is one.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_text(text, KIND_BYTES_MAX) {
             return Err(InvalidName::Kind(text.len()));
@@ -83,16 +79,14 @@ impl Kind {
         Ok(Self(text.into()))
     }
 
-    /// The text of the kind.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl StreamName {
-    /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
-        // Its dead letters lie in a queue that is named after it.
+        // The queue of the stream's dead letters adds a prefix to this name.
         if !is_plain(text) || text.len() > STREAM_NAME_MAX {
             return Err(InvalidName::Stream(
                 text.chars().take(QUEUE_NAME_MAX).collect(),
@@ -101,14 +95,12 @@ impl StreamName {
         Ok(Self(text.into()))
     }
 
-    /// The text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl StreamKey {
-    /// The key, if it is one.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_text(text, STREAM_KEY_BYTES_MAX) {
             return Err(InvalidName::Key(text.len()));
@@ -116,14 +108,12 @@ impl StreamKey {
         Ok(Self(text.into()))
     }
 
-    /// The text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl ScheduleName {
-    /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         if !is_plain(text) {
             return Err(InvalidName::Schedule(
@@ -133,14 +123,13 @@ impl ScheduleName {
         Ok(Self(text.into()))
     }
 
-    /// The text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Default for Kind {
-    /// The kind of a job whose queue has only one handler.
+    /// The kind for a queue that has only one handler.
     fn default() -> Self {
         Self("default".into())
     }

@@ -1,19 +1,19 @@
-//! A job's payload: bytes that come back as they went in, checked once to be JSON and never parsed
-//! again.
+//! Payloads of jobs: bytes that are returned unchanged. They are checked once to be JSON and never
+//! parsed again.
 
 use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 use std::fmt;
 
-/// The bytes of a payload.
+/// The bytes of a job's payload.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Payload(Bytes);
 
 /// Bytes that cannot be a payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPayload {
-    /// Not JSON, or not UTF-8.
+    /// The bytes are not JSON, or not UTF-8.
     #[error("the payload is not JSON: {0}")]
     NotJson(String),
     #[error("the payload is nested {0} deep; {PAYLOAD_DEPTH_MAX} is the most")]
@@ -25,13 +25,14 @@ pub enum InvalidPayload {
 }
 
 impl Payload {
-    /// A payload of these bytes, if they are JSON within the limits.
+    /// Makes a payload of these bytes, if they are JSON within the limits.
     pub fn json(bytes: impl Into<Bytes>) -> Result<Self, InvalidPayload> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
             return Err(InvalidPayload::TooLarge(bytes.len()));
         }
-        // Depth first: the parser below does not recurse, but a reader of the payload may.
+        // Check the depth first: the parser below does not recurse, but a reader of the payload
+        // may.
         let depth = depth(&bytes);
         if depth > PAYLOAD_DEPTH_MAX {
             return Err(InvalidPayload::TooDeep(depth));
@@ -42,8 +43,8 @@ impl Payload {
         Ok(Self(bytes))
     }
 
-    /// A payload of bytes that a JSON parser has read already, if they are within the limits: they
-    /// are not parsed again.
+    /// Makes a payload of bytes that a JSON parser has already read, if they are within the limits.
+    /// The bytes are not parsed again.
     pub fn from_valid_json(bytes: impl Into<Bytes>) -> Result<Self, InvalidPayload> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
@@ -55,8 +56,8 @@ impl Payload {
         }
     }
 
-    /// The payload a store kept. It was checked when it came in; whatever comes back is what there
-    /// is.
+    /// The payload that a store returned. It was checked when the job was enqueued, so it is
+    /// accepted as it is.
     pub fn from_stored(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }
@@ -70,7 +71,7 @@ impl Payload {
         self.0
     }
 
-    /// How many bytes there are.
+    /// The length of the payload in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -81,13 +82,13 @@ impl Payload {
 }
 
 impl fmt::Debug for Payload {
-    /// The size only: payloads carry what must not reach a log.
+    /// Prints only the size: payloads may carry secrets, which must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Payload({} bytes)", self.0.len())
     }
 }
 
-/// How deeply brackets nest outside of strings.
+/// The deepest nesting of brackets outside of strings.
 fn depth(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {

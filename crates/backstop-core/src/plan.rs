@@ -1,36 +1,36 @@
-//! Which queues to claim from, and how many.
+//! Decides which queues to claim from, and how many jobs of each.
 
 use crate::lease::LeasedRun;
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_QUEUES_MAX};
 use crate::name::QueueName;
 
-/// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is
-/// little beside so many.
+/// A claim of this many jobs is worthwhile even while the worker still has enough to do: its own
+/// cost is small compared with so many jobs.
 const CLAIM_JOBS_WORTHWHILE: usize = 250;
 
-/// One queue of a worker, as it stands now.
+/// The current load of one queue of a worker.
 #[derive(Clone, Debug)]
 pub struct QueueLoad {
     pub queue: QueueName,
-    /// How many of its jobs may run here at once.
+    /// How many jobs of the queue this worker may run at once.
     pub concurrency: usize,
-    /// How many more may wait here for their turn.
+    /// How many more jobs may wait in this worker's buffer.
     pub prefetch: usize,
     pub running: usize,
     pub buffered: usize,
 }
 
-/// So many jobs of one queue.
+/// How many jobs to claim from one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueQuota {
     pub queue: QueueName,
-    /// At most this many; never zero.
+    /// The maximum number of jobs; never zero.
     pub max: usize,
 }
 
-/// What to claim now: nothing for a lane that has enough, and for the others no more than
-/// `total_max` together, shared so that a large lane cannot crowd out a small one. `turn` rotates
-/// who is served first when there is less than one job each.
+/// Decides what to claim now: nothing for a queue that has enough, and for the others at most
+/// `total_max` jobs together, shared so that a large queue cannot crowd out a small one. `turn`
+/// rotates which queue is served first when there is less than one job each.
 pub fn plan_claim(lanes: &[QueueLoad], total_max: usize, turn: usize) -> Vec<QueueQuota> {
     let requested: Vec<usize> = lanes.iter().map(QueueLoad::room).collect();
     let granted = share(&requested, total_max, turn);
@@ -51,8 +51,8 @@ pub fn plan_claim(lanes: &[QueueLoad], total_max: usize, turn: usize) -> Vec<Que
     wants
 }
 
-/// Bytes of payloads after which a claim hands out no further job of one of its queues, where the
-/// store asks each queue by itself.
+/// Bytes of payloads after which a claim takes no further job of one queue, in a store that claims
+/// from each queue separately.
 pub const fn claim_bytes_of_each(queues: usize) -> usize {
     if queues == 0 {
         CLAIM_BYTES_MAX
@@ -61,8 +61,8 @@ pub const fn claim_bytes_of_each(queues: usize) -> usize {
     }
 }
 
-/// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short
-/// answer does not say that the queue is empty.
+/// Whether the byte limit may have ended a claim before `queue` was empty. A short answer then does
+/// not mean that the queue is empty.
 pub fn is_cut_short(queue: &QueueName, wants: &[QueueQuota], granted: &[LeasedRun]) -> bool {
     let bytes = |leased: &LeasedRun| leased.payload.len();
     let all: usize = granted.iter().map(bytes).sum();
@@ -75,10 +75,10 @@ pub fn is_cut_short(queue: &QueueName, wants: &[QueueQuota], granted: &[LeasedRu
 }
 
 impl QueueLoad {
-    /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose
-    /// handlers are all busy waits until half its buffer is used, or until there is room for
-    /// [`WORTH_A_CLAIM`]: in a large buffer the other half would be used up before the answer is
-    /// here.
+    /// The number of jobs to ask for. A claim costs the same for one job as for many. So a queue
+    /// whose handlers are all busy waits until half its buffer is used, or until there is room for
+    /// [`CLAIM_JOBS_WORTHWHILE`] jobs: in a large buffer the other half would be used up before the
+    /// answer arrives.
     fn room(&self) -> usize {
         let held = self.running + self.buffered;
         let room = (self.concurrency + self.prefetch).saturating_sub(held);
@@ -89,7 +89,7 @@ impl QueueLoad {
     }
 }
 
-/// Equal shares for all who ask, and what some do not need for the others.
+/// Gives every queue an equal share, and divides what some do not need among the others.
 fn share(requested: &[usize], total_max: usize, turn: usize) -> Vec<usize> {
     let mut granted = vec![0; requested.len()];
     let mut left = total_max;

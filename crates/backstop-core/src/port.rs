@@ -1,8 +1,9 @@
-//! The port: what a store must do. Batches only, no optional methods, no capability flags.
+//! The port: what every store must do. Methods take batches; there are no optional methods and no
+//! capability flags.
 //!
-//! Every method takes `now` on the deployment's one time line, is atomic, and is safe to repeat
-//! after an unknown outcome. A "no" is a value per item; an error means that the store itself
-//! failed.
+//! Every method is atomic and takes `now` on the one time line of the deployment. If its outcome is
+//! unknown, the caller may repeat it with the same arguments. A refused item is a value in the
+//! answer; an error means that the store itself failed.
 
 pub mod backlog;
 pub mod cells;

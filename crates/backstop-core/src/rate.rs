@@ -1,57 +1,60 @@
-//! How many jobs of a queue may start in which time, over all workers: a bucket that runs of jobs
-//! fill and that time empties, at an even pace (GCRA).
+//! Rate limits: how many jobs of a queue may start in which time, over all workers. A leaky bucket
+//! (GCRA): each run fills it, and time drains it at an even pace.
 //!
 //! | what | rule |
 //! |---|---|
-//! | pace | one run is forgotten every `per / count` |
-//! | burst | so many may come at once; as many as `count`, unless it is said otherwise |
+//! | pace | the bucket drains one run every `per / count` |
+//! | burst | so many runs may start at once; `count` by default |
 //! | any window of length `w` | at most `burst + w · count / per` runs, whoever asks and however |
-//! | whoever asks by a clock that is behind, by less than a minute | time has come as far as the one furthest ahead said: `w` grows by what their clocks are apart, once |
-//! | a run that comes at the very instant a place is free | is let through |
-//! | a clock that is set back | what was taken counts from now on: the wait is never longer than it takes to empty a full bucket, and a minute |
-//! | a limit that is changed | what was taken counts under the new one |
+//! | a caller's clock is behind, by less than a minute | the most advanced clock seen counts |
+//! | a run that comes at the very instant a place is free | is admitted |
+//! | a clock is set back | the level counts from now on |
+//! | a limit is changed | the level counts under the new limit |
 //!
-//! Whole numbers throughout: one run weighs `per` microseconds, and each microsecond takes `count`
-//! away. Nothing is rounded, so a pace of 21,600 a minute stays one for ever.
+//! Where the clocks of two callers differ, `w` grows by the difference, once. After a clock was set
+//! back, no wait is longer than it takes to drain a full bucket, and a minute.
+//!
+//! All numbers are whole: one run weighs `per` microseconds, and each microsecond drains `count`.
+//! Nothing is rounded, so a pace of 21,600 a minute stays exact for ever.
 
 use crate::limits::{DELAY_MAX, RATE_COUNT_MAX, RATE_PER_MAX, RATE_PER_MIN};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Clocks of one deployment are no further apart than this; one that is further behind was set
+/// Clocks of one deployment are no further apart than this; a clock that is further behind was set
 /// back.
 const CLOCK_SKEW_MAX: Span = Span::minutes(1);
 
-/// How many jobs may start in which time, and what becomes of one that is too many.
+/// How many jobs may start in which time, and what happens to a job beyond that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
     pub count: u32,
     pub per: Span,
-    /// How long a job that is over the limit goes back for; `None` for until there is room again.
+    /// How long a job over the limit is released for; `None` means until there is room again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Span>,
-    /// How many may start at once; `None` means `count`.
+    /// How many jobs may start at once; `None` means `count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
 
-/// A job that is over the limit goes back for no shorter than this, unless `over` says so.
+/// A job over the limit is released for at least this long, unless `over` is set.
 pub const BACK_MIN: Span = Span::millis(50);
 
 /// A limit that cannot work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRateLimit {
-    /// Nothing, or more than anybody can count, would be let through.
+    /// The limit would admit nothing, or more than can be counted.
     #[error("`count` must be from 1 to {RATE_COUNT_MAX}; it is {0}")]
     Count(u32),
-    /// The time is too short or too long.
+    /// The period is too short or too long.
     #[error("`per` must be from {RATE_PER_MIN} to {RATE_PER_MAX}; it is {0}")]
     Per(Span),
     /// A job would come back at once, or never.
     #[error("`over` must be longer than nothing and at most {DELAY_MAX}; it is {0}")]
     Over(Span),
-    /// Nothing would be let through.
+    /// The limit would admit nothing.
     #[error(
         "`burst` must be from 1 to {RATE_COUNT_MAX}; it is {0}; leave it out for as many as `count`"
     )]
@@ -59,7 +62,7 @@ pub enum InvalidRateLimit {
 }
 
 impl RateLimit {
-    /// So many in so long; what is over goes back until there is room again.
+    /// Allows `count` jobs per `per`; jobs over the limit wait until there is room again.
     pub const fn new(count: u32, per: Span) -> Self {
         Self {
             count,
@@ -69,7 +72,7 @@ impl RateLimit {
         }
     }
 
-    /// With jobs that are over the limit going back for `over`.
+    /// Sets how long jobs over the limit are released for.
     #[must_use]
     pub const fn over(self, over: Span) -> Self {
         Self {
@@ -78,13 +81,13 @@ impl RateLimit {
         }
     }
 
-    /// How long a job that is over the limit goes back for, when there is room for one in
+    /// How long a job over the limit is released for, when the next place becomes free after
     /// `free_in`.
     pub fn back_for(&self, free_in: Span) -> Span {
         self.over.unwrap_or_else(|| free_in.max(BACK_MIN))
     }
 
-    /// With at most so many at once.
+    /// Sets how many jobs may start at once.
     #[must_use]
     pub const fn burst(self, burst: u32) -> Self {
         Self {
@@ -117,16 +120,16 @@ impl RateLimit {
     }
 }
 
-/// What was let through lately.
+/// The leaky bucket of a rate limit, which all workers share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RateBucket {
-    /// What the bucket held then, in weights of runs.
+    /// The level at time `at`, in weights of runs.
     level: i64,
     at: Time,
 }
 
 impl RateBucket {
-    /// Lets through as many of `wanted` runs as there is room for; answers how many.
+    /// Admits as many of `wanted` runs as there is room for, and returns how many.
     pub fn take(&mut self, limit: &RateLimit, wanted: u32, now: Time) -> u32 {
         let now = self.as_of(now);
         let level = self.level_at(limit, now);
@@ -136,7 +139,7 @@ impl RateBucket {
         u32::try_from(taken).unwrap_or(wanted)
     }
 
-    /// So many of those let through did not run after all.
+    /// Returns the places of admitted jobs that did not run after all.
     pub fn give_back(&mut self, limit: &RateLimit, unused: u32, now: Time) {
         let now = self.as_of(now);
         let level = self.level_at(limit, now) - i128::from(unused) * limit.weight();
@@ -156,9 +159,9 @@ impl RateBucket {
         ))
     }
 
-    /// The time by which the bucket goes when it is `now` for whoever asks. Two whose clocks differ
-    /// would otherwise empty it anew with every turn: one takes the time back, the other lets it
-    /// pass again.
+    /// The time that the bucket uses when the caller's clock shows `now`. Otherwise two callers
+    /// whose clocks differ would drain it with every turn: one sets the time back, and the other
+    /// lets it pass again.
     fn as_of(&self, now: Time) -> Time {
         if self.at.since(now) <= CLOCK_SKEW_MAX {
             now.max(self.at)
@@ -167,8 +170,8 @@ impl RateBucket {
         }
     }
 
-    /// What is left in the bucket; never more than it holds, whatever the clock or another limit
-    /// did to it.
+    /// The level of the bucket at `now`; never more than the bucket holds, whatever the clock or
+    /// another limit did to it.
     fn level_at(&self, limit: &RateLimit, now: Time) -> i128 {
         let emptied = i128::from(now.since(self.at).as_micros()) * i128::from(limit.count);
         (i128::from(self.level) - emptied).clamp(0, limit.room())

@@ -1,10 +1,9 @@
-//! What must not be shown: the values of fields whose names say that they are secret, and values
-//! that are known to be.
+//! Redaction of secrets: the values of fields with secret names, and values known to be secret.
 //!
-//! In JSON a field is a field. In free text (messages, stack traces, bodies of answers) a name
-//! followed by `=` or `:` is taken for one, and so is the password in an address. Where it is not
-//! certain how far a value reaches, more is hidden rather than less. Every text is read once, from
-//! its start to its end.
+//! In JSON, field names are known exactly. In free text (messages, stack traces, response bodies),
+//! a name followed by `=` or `:` counts as a field, and the password in an address as its value.
+//! Where the end of a value is uncertain, the redaction hides more rather than less. Every text is
+//! read once, from start to end.
 
 mod text;
 mod value;
@@ -14,21 +13,21 @@ use crate::limits::{ERROR_CHARS_MAX, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
 use serde::de::IgnoredAny;
 use std::fmt;
 
-/// What stands where a secret was.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The names whose values are secret, unless others are given.
+/// The default names of secret fields.
 pub const SECRET_NAMES: [&str; 5] = ["password", "token", "authorization", "secret", "api_key"];
 
-/// Which fields are secret, and which values are wherever they stand.
+/// The rules of a redaction: secret field names, and values that are secret wherever they occur.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redaction {
     names: Vec<String>,
-    /// The longest first: one that is part of another must not leave the rest of it.
+    /// The longest value comes first: if one value contains another, no part of it may remain.
     values: Vec<String>,
 }
 
-/// Without the values: a configuration is written down for debugging as well.
+/// Omits the values, because a configuration is printed for debugging as well.
 impl fmt::Debug for Redaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redaction")
@@ -44,7 +43,7 @@ impl Default for Redaction {
 }
 
 impl Redaction {
-    /// Hides the values of fields with these names; of none, if there are none.
+    /// Hides the values of fields with these names; an empty list hides none.
     pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names = names.into_iter().map(|name| plain(name.as_ref()));
         Self {
@@ -53,15 +52,15 @@ impl Redaction {
         }
     }
 
-    /// Whether a field of this name is secret: its name contains one of the names, in whatever case
-    /// and however its words are set apart. `db_password`, `X-Api-Key` and `apiKey` are.
+    /// Whether a field of this name is secret: its name contains one of the secret names, in any
+    /// case and with any separators. `db_password`, `X-Api-Key` and `apiKey` are secret.
     pub fn is_secret(&self, field: &str) -> bool {
         let field = plain(field);
         self.names.iter().any(|name| field.contains(name.as_str()))
     }
 
-    /// A payload with the values of its secret fields replaced, at any depth, and every other byte
-    /// as it was. What is not JSON is free text.
+    /// Replaces the values of secret fields in a payload, at any depth, and keeps every other byte.
+    /// A payload that is not JSON is treated as free text.
     pub fn payload(&self, bytes: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(bytes) {
             Ok(text) if is_json(text) => self.json(text).into_bytes(),
@@ -69,16 +68,16 @@ impl Redaction {
         }
     }
 
-    /// Free text with what looks like a secret in it replaced.
+    /// Replaces in free text everything that looks like a secret.
     pub fn text(&self, text: &str) -> String {
         if text.trim_start().starts_with(['{', '[']) && is_json(text) {
-            // Escaped names are read here; texts within the JSON are free text again.
+            // `json` reads escaped names; texts inside of the JSON are free text again.
             return self.without_values(self.free_text(&self.json(text)));
         }
         self.without_values(self.free_text(text))
     }
 
-    /// An error that may be shown, within the limits of one.
+    /// Redacts an error, and truncates it to the limits.
     #[must_use]
     pub fn error(&self, error: &ErrorReport) -> ErrorReport {
         let shown = |text: &String, chars_max| truncate_text(self.text(text), chars_max);
@@ -100,7 +99,7 @@ impl Redaction {
         }
     }
 
-    /// A failure that may be shown.
+    /// Redacts a failure, so that it may be shown.
     #[must_use]
     pub fn failure(&self, failure: FailureRecord) -> FailureRecord {
         FailureRecord {
@@ -109,7 +108,7 @@ impl Redaction {
         }
     }
 
-    /// `text` is JSON: only the name of a field is a string with a colon behind it.
+    /// Redacts JSON. In JSON, only a field's name is a string followed by a colon.
     fn json(&self, text: &str) -> String {
         let bytes = text.as_bytes();
         let (mut shown, mut copied, mut at) = (String::with_capacity(text.len()), 0, 0);
@@ -141,7 +140,7 @@ impl Redaction {
     }
 }
 
-/// A name without case and without what sets its words apart.
+/// The name in lower case, without separators.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| c.is_alphanumeric())
@@ -160,7 +159,7 @@ fn space_end(bytes: &[u8], from: usize) -> usize {
     from + space.count()
 }
 
-/// Behind the string that starts at `from`.
+/// The end of the string that starts at `from`.
 fn string_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from + 1;
     while at < bytes.len() && bytes[at] != b'"' {
@@ -169,7 +168,7 @@ fn string_end(bytes: &[u8], from: usize) -> usize {
     (at + 1).min(bytes.len())
 }
 
-/// Behind the value that starts at `from`.
+/// The end of the value that starts at `from`.
 fn value_end(bytes: &[u8], from: usize) -> usize {
     let (mut at, mut depth) = (from, 0_usize);
     while at < bytes.len() {
@@ -197,7 +196,8 @@ const fn is_scalar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
-/// A JSON string, read as far as a name needs it: what cannot be read becomes a mark.
+/// Unescapes a JSON string well enough for a name; an invalid escape becomes a replacement
+/// character.
 fn unescaped(text: &str) -> String {
     let (mut read, mut rest) = (String::new(), text.chars());
     while let Some(next) = rest.next() {

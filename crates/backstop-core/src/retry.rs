@@ -15,7 +15,7 @@ use crate::time::Span;
 use std::fmt;
 use std::sync::Arc;
 
-/// When and how often a failed job is tried again.
+/// When and how often a failed job is retried.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetryPolicy {
     curve: RetryCurve,
@@ -29,25 +29,25 @@ pub enum RetryCurve {
     /// `base · factor^(failures − 1)`, at most `cap`.
     Exponential {
         base: Span,
-        /// What each further failure multiplies it by.
+        /// The factor by which each further failure multiplies the wait.
         factor: f64,
         /// The longest wait, before jitter.
         cap: Span,
     },
     /// `fib(failures) · unit` with fib = 0, 1, 1, 2, 3, 5, 8 …, at most `cap`.
     Fibonacci {
-        /// What one step of the sequence is worth.
+        /// The wait that 1 in the sequence stands for.
         unit: Span,
         cap: Span,
     },
-    /// One delay after another; past the list the last repeats.
+    /// One delay after another; after the end of the list the last one repeats.
     Steps(Vec<Span>),
-    /// By the age of the job: the period of the youngest band it still fits in.
+    /// By the age of the job: the period of the youngest band that the job still fits in.
     Progressive(Vec<RetryBand>),
     Constant(Span),
     /// `n⁴ + 15 + rand(30) · (n + 1)` seconds with n = failures − 1.
     Polynomial,
-    /// Whatever a function says. It is code: a queue can have it, a stored job cannot.
+    /// A function of the user's program. It is code: a queue can have it, a stored job cannot.
     Custom(CustomCurve),
 }
 
@@ -58,7 +58,7 @@ pub struct CustomCurve(Arc<CurveFunction>);
 type CurveFunction = dyn Fn(u32, Span, RandomDraw) -> Option<Span> + Send + Sync;
 
 impl PartialEq for CustomCurve {
-    /// The same function, not one that answers alike.
+    /// Compares identity: two functions that return the same waits are not equal.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -70,26 +70,26 @@ impl fmt::Debug for CustomCurve {
     }
 }
 
-/// Up to an age, one pace.
+/// The retry period for jobs up to an age.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryBand {
-    /// Jobs as old as this, and younger ones, belong to the band.
+    /// The oldest age of the band, itself included.
     pub until: Span,
-    /// How often they are tried.
+    /// The wait between two attempts.
     pub every: Span,
 }
 
-/// How a wait is spread, so that what failed together does not come back together.
+/// How a wait is randomised, so that jobs that failed together do not come back together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Jitter {
     None,
-    /// Up to this share of the wait on top of it, the cap included.
+    /// Adds up to this share of the wait, also to a capped one.
     Add(f64),
-    /// Up to this share of the wait more or less.
+    /// Adds or subtracts up to this share of the wait.
     Spread(f64),
-    /// Anything from nothing to the wait.
+    /// Draws a wait between zero and the whole wait.
     Full,
-    /// Anything from half the wait to the wait.
+    /// Draws a wait between half and the whole wait.
     Equal,
 }
 
@@ -101,7 +101,7 @@ impl RandomDraw {
     pub const LOWEST: Self = Self(0.0);
     pub const HIGHEST: Self = Self(1.0 - f64::EPSILON / 2.0);
 
-    /// The draw that sixty-four random bits make.
+    /// Makes a draw from 64 random bits.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
     pub fn from_bits(bits: u64) -> Self {
         Self((bits >> 11) as f64 / (1_u64 << 53) as f64)
@@ -112,19 +112,20 @@ impl RandomDraw {
     }
 }
 
-/// What to do after a failure.
+/// What a policy decides after a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryDecision {
-    /// Try again after this long.
+    /// Retry the job after this wait.
     RetryAfter(Span),
     AttemptsExhausted,
-    /// The job is too old.
+    /// The job has reached the policy's maximum age.
     TooOld,
 }
 
 impl Default for RetryPolicy {
-    /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three
-    /// runs; after 1 s and 2 s, up to a quarter more. Queues begin with [`RetryPolicy::of_queues`].
+    /// The meaning of `{"kind":"exponential"}`, and the default of streams and `with_retry`: three
+    /// runs, with waits of 1 s and 2 s and up to a quarter more. Queues use
+    /// [`RetryPolicy::of_queues`].
     fn default() -> Self {
         let curve = RetryCurve::Exponential {
             base: Span::secs(1),
@@ -141,8 +142,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine
-    /// hours, so that jobs outlive the restart, and the outage, of the service behind them.
+    /// The default of queues without a policy, or with one that names no kind: 20 runs in about
+    /// nine hours, so that jobs outlive the restart, and the outage, of the service behind them.
     pub const fn of_queues() -> Self {
         let curve = RetryCurve::Exponential {
             base: Span::secs(1),
@@ -157,9 +158,9 @@ impl RetryPolicy {
         }
     }
 
-    /// A policy of your own: what `curve` answers for failure count, age and a random draw is the
-    /// wait, at most ten years; `None` ends the job. It must answer the same for the same
-    /// arguments. Three attempts, unless changed.
+    /// A policy with your own curve. `curve` gets the failure count, the job's age and a random
+    /// draw, and returns the wait, at most ten years; `None` ends the job. It must return the same
+    /// for the same arguments. The policy allows three attempts, unless changed.
     pub fn custom(
         curve: impl Fn(u32, Span, RandomDraw) -> Option<Span> + Send + Sync + 'static,
     ) -> Self {
@@ -171,12 +172,12 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether it can be written down: anything but code.
+    /// Whether the policy can be serialized: every policy but a custom one.
     pub const fn is_stored(&self) -> bool {
         !matches!(self.curve, RetryCurve::Custom(_))
     }
 
-    /// What follows the failure number `failures` of a job of this age.
+    /// Decides what follows failure number `failures` of a job of this age.
     pub fn next(&self, failures: u32, age: Span, roll: RandomDraw) -> RetryDecision {
         if self.max_attempts.is_some_and(|max| failures >= max) {
             return RetryDecision::AttemptsExhausted;
@@ -188,29 +189,29 @@ impl RetryPolicy {
             .map_or(RetryDecision::TooOld, RetryDecision::RetryAfter)
     }
 
-    /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a
-    /// progressive curve.
+    /// The wait after `failures` failures, whether or not the policy would end the job; `None` past
+    /// the last band of a progressive curve.
     pub fn wait(&self, failures: u32, age: Span, roll: RandomDraw) -> Option<Span> {
         let wait = self.curve.wait(failures, age, roll)?;
         let wait = self.jitter.spread(wait, roll);
-        // Whole milliseconds, as people and programs read them: "1196309us" says no more.
+        // Rounds to whole milliseconds: people and programs gain nothing from "1196309us".
         Some(match wait.as_millis() {
             0 => wait,
             millis => Span::millis(millis),
         })
     }
 
-    /// All runs a job may have, the first included; `None` if only its age ends it.
+    /// All runs that a job may have, the first included; `None` if only its age ends it.
     pub const fn max_attempts(&self) -> Option<u32> {
         self.max_attempts
     }
 
-    /// The age that ends a job; `None` if only its attempts do.
+    /// The age that ends a job; `None` if only its attempts end it.
     pub const fn max_age(&self) -> Option<Span> {
         self.max_age
     }
 
-    /// This policy with so many runs, the first included.
+    /// This policy with `max` runs, the first included.
     #[must_use]
     pub const fn with_max_attempts(mut self, max: std::num::NonZeroU32) -> Self {
         self.max_attempts = Some(max.get());
@@ -247,7 +248,7 @@ fn exponential(base: Span, factor: f64, failures: u32) -> Span {
     base.scaled(factor.powi(exponent))
 }
 
-/// fib(0) = 0, fib(1) = fib(2) = 1, fib(6) = 8; the largest number there is from fib(93) on.
+/// fib(0) = 0, fib(1) = fib(2) = 1, fib(6) = 8; saturates from fib(93) on.
 fn fibonacci(n: u32) -> i64 {
     let (mut current, mut following) = (0_i64, 1_i64);
     for _ in 0..n.min(93) {

@@ -1,24 +1,24 @@
-//! Schedules: work that is due at instants, and a ledger of what became of each.
+//! Schedules fire jobs at instants, and a ledger records the outcome of each instant.
 //!
-//! | where | what it decides |
+//! | module | what it decides |
 //! |---|---|
-//! | [`cron`] | which instants a schedule means, also where clocks are changed |
-//! | [`decide()`] | what is to be done about the instants that nobody has entered yet |
-//! | [`ledger`] | what became of an instant, and how a day of that is kept |
-//! | [`standing`] | since when a schedule counts, and when it was paused |
+//! | [`cron`] | the instants of a schedule, also where clocks change |
+//! | [`decide()`] | what to do about the instants that have no ledger entry yet |
+//! | [`ledger`] | the outcome of an instant, and how the outcomes of a day are stored |
+//! | [`state`] | since when a schedule counts, and when it was paused |
 //!
-//! One firing for each instant, however many processes run and wherever they are killed, in three
-//! steps of which each can be repeated:
+//! Each instant fires once, however many processes run and wherever they are killed. Firing takes
+//! three steps, and each of them can be repeated:
 //!
-//! 1. What becomes of an instant is agreed on: the first entry in the ledger counts, by
-//!    compare-and-set. To fire is entered as *due*.
-//! 2. Whatever is due is enqueued, by whoever sees it: with an id and a unique key that the instant
-//!    gives, so that the second one is answered with the first.
-//! 3. Once the queue has it, *due* becomes *fired*, *late* or *made up*, as the time says at which
-//!    the job came in.
+//! 1. The processes agree on the outcome of an instant: the first entry in the ledger wins, by
+//!    compare-and-set. An instant that is to fire is entered as *due*.
+//! 2. Any process that sees a *due* entry enqueues its job. The instant determines the id and the
+//!    unique key of the job, so a second enqueue is answered with the first job.
+//! 3. Once the job is in its queue, *due* becomes *fired*, *late* or *made up*, depending on when
+//!    the job was enqueued.
 //!
-//! Agreeing first means that no process can fire what another one has just given up: an instant has
-//! a job if and only if the ledger says so.
+//! The agreement comes first, so no process can fire an instant that another one has just given up:
+//! an instant has a job if and only if the ledger says so.
 
 pub mod cron;
 pub mod decide;
@@ -43,32 +43,32 @@ use crate::unique::{StateSet, UniqueConstraint, UniqueKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Work that is due at instants.
+/// A schedule enqueues one job at each of its instants.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Schedule {
     pub name: ScheduleName,
     pub cron: Cron,
     pub timezone: Zone,
-    /// Nothing was due before this; `None` for when it was first registered.
+    /// Instants before this are never due; `None` means the time of the first registration.
     pub since: Option<Time>,
     pub queue: QueueName,
-    /// Which handler they are for.
+    /// The kind of the jobs, which selects their handler.
     pub kind: Kind,
-    /// What they carry, beside `instant` and `date`.
+    /// The payload of the jobs, apart from `instant` and `date`.
     pub payload: Map<String, Value>,
-    /// What becomes of runs that are missing.
+    /// What to do about missing runs.
     pub missed: MissedSettings,
 }
 
-/// What becomes of runs that are missing.
+/// What to do about missing runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MissedSettings {
-    /// Whether they are made up.
+    /// Whether missing runs are made up.
     pub policy: MissedPolicy,
-    /// At most so many at once, the newest; for [`Policy::All`].
+    /// The most runs to make up at once, the newest ones; for [`MissedPolicy::All`].
     pub max: u32,
-    /// How far back is looked for them.
+    /// How far back to look for missing runs.
     pub look_back: Span,
     /// How late a run may be before it counts as missing.
     pub grace: Span,
@@ -79,10 +79,10 @@ pub struct MissedSettings {
 #[serde(rename_all = "lowercase")]
 pub enum MissedPolicy {
     Skip,
-    /// One run, the newest, for all of them.
+    /// Make up one run, the newest, for all of them.
     #[default]
     One,
-    /// Each of the newest `max`, the oldest of them first.
+    /// Make up each of the newest `max` runs, the oldest of them first.
     All,
 }
 
@@ -98,7 +98,7 @@ impl Default for MissedSettings {
 }
 
 impl MissedSettings {
-    /// Refuses what cannot work, and says what can.
+    /// Rejects settings that cannot work, and says which values can.
     pub fn check(&self) -> Result<(), String> {
         if self.look_back < LOOK_BACK_MIN || self.look_back > LOOK_BACK_MAX {
             return Err(format!(
@@ -121,14 +121,14 @@ impl MissedSettings {
         Ok(())
     }
 
-    /// How long nobody can fire an instant again, even when its job is long gone.
+    /// How long the unique key of an instant prevents a second run, even after its job is gone.
     fn remembered(&self) -> Span {
         self.look_back.times(2).plus(LEDGER_KEPT)
     }
 }
 
 impl Schedule {
-    /// A schedule with the usual settings, on UTC.
+    /// A schedule with the default settings, in UTC.
     pub fn new(name: ScheduleName, cron: Cron, queue: QueueName) -> Self {
         Self {
             name,
@@ -142,7 +142,7 @@ impl Schedule {
         }
     }
 
-    /// Refuses what cannot work, and says what can.
+    /// Rejects settings that cannot work, and says which values can.
     pub fn check(&self) -> Result<(), String> {
         self.missed.check()?;
         let bytes = Value::Object(self.payload.clone()).to_string().len();
@@ -154,7 +154,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Cron and zone: what decides which instants there are.
+    /// The rule of the schedule: cron and zone, which together determine its instants.
     pub fn rule(&self) -> String {
         format!("{} {}", self.cron, self.timezone)
     }
@@ -166,13 +166,13 @@ impl Schedule {
             .take_while(move |instant| *instant <= until)
     }
 
-    /// The first instant behind `after`.
+    /// The first instant after `after`.
     pub fn next(&self, after: Time) -> Option<Time> {
         self.cron.instants(&self.timezone, after).next()
     }
 
-    /// The job of an instant: the same one for everybody, and never again for as long as anybody
-    /// could ask for it.
+    /// The job of an instant. Every process builds the same job. Its unique key prevents a second
+    /// run for as long as any process could still fire the instant.
     pub fn job(&self, instant: Time) -> NewJob {
         let text = run_name(&self.name, instant);
         let key =
@@ -188,7 +188,7 @@ impl Schedule {
         }
     }
 
-    /// The job of a run that somebody asked for.
+    /// The job of a run that an operator triggered.
     pub fn job_by_hand(&self, id: JobId, instant: Time) -> NewJob {
         NewJob::new(
             id,
@@ -198,7 +198,8 @@ impl Schedule {
         )
     }
 
-    /// What is configured, with the instant and the local date; those two always win.
+    /// The configured payload with the instant and the local date, which override fields of the
+    /// same name.
     fn payload_at(&self, instant: Time) -> Payload {
         let mut fields = self.payload.clone();
         fields.insert("instant".to_owned(), Value::String(instant.to_string()));
@@ -210,7 +211,7 @@ impl Schedule {
     }
 }
 
-/// The id of an instant's job.
+/// The id of the job of an instant.
 pub fn job_id(name: &ScheduleName, instant: Time) -> JobId {
     JobId::named(&run_name(name, instant))
 }

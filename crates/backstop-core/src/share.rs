@@ -1,10 +1,10 @@
-//! Which ended things of several callers are forgotten where there are too many: nobody pushes out
-//! what others did.
+//! A fair limit on ended items of several callers: no caller displaces the items of another one
+//! that has fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// What is over `max`: again and again the oldest one of the caller that has the most. `ended` come
-/// the oldest first, each with its caller.
+/// Returns the items over `max`: repeatedly the oldest item of the caller with the most items.
+/// `ended` lists the oldest items first, each with its caller.
 ///
 /// ```
 /// let ended = [("bob", 1), ("ada", 2), ("ada", 3), ("ada", 4)];

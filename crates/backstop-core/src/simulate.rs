@@ -1,10 +1,11 @@
-//! What a retry policy, with or without a breaker, does to a service that is out for a while.
+//! Simulates what a retry policy, with or without a breaker, does to a service during and after an
+//! outage.
 //!
-//! A queue on paper: jobs arrive, a few run at a time, each calls the service once. Calls that
-//! overlap the outage fail, and their jobs wait as the policy says, go to the tail when due, and
-//! are dead after their last attempt. A breaker keeps jobs in the queue, at no attempt's cost. The
-//! rules are not told again here: waits are the policy's own, admissions the breaker's own. The
-//! same scenario gives the same answer, to the last bit.
+//! The simulation has one queue: jobs arrive, a few run at a time, and each calls the service once.
+//! Calls that overlap the outage fail. Their jobs wait as the policy says, go to the tail of the
+//! queue when due, and are dead after their last attempt. A breaker keeps jobs in the queue without
+//! counting attempts. The simulation uses the real policy and the real breaker instead of rules of
+//! its own. The same scenario gives exactly the same result.
 
 mod run;
 mod scenario;
@@ -18,29 +19,29 @@ use crate::time::Span;
 /// A queue, and an outage of the service behind it. Times count from the beginning.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// Jobs that arrive in a second, on average: each at a random moment of its own share of the
-    /// second.
+    /// The average number of jobs per second. Each job arrives at a random moment of its own share
+    /// of the second.
     pub arrivals_per_second: f64,
-    /// When the simulation ends; jobs arrive until then.
+    /// The end of the simulation; jobs arrive until then.
     pub run_for: Span,
-    /// From when until when the service is out.
+    /// The beginning and the end of the outage.
     pub outage: (Span, Span),
-    /// How long a call takes, whether it fails or not.
+    /// The duration of a call, whether it fails or not.
     pub service_time: Span,
     pub concurrency: u32,
-    /// When failed jobs are tried again.
+    /// The retry policy of failed jobs.
     pub policy: RetryPolicy,
-    /// What keeps jobs from a service that fails, if anything does.
+    /// The breaker in front of the service, if there is one.
     pub breaker: Option<BreakerSettings>,
-    /// What the random draws come from.
+    /// The seed of the random draws.
     pub seed: u64,
     pub bucket: Span,
 }
 
-/// What came of a scenario.
+/// The result of a simulation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimulationResult {
-    /// One after the other, from the beginning to the end.
+    /// The buckets in order, from the beginning to the end.
     pub buckets: Vec<SimulationBucket>,
     pub jobs: u64,
     pub done: u64,
@@ -48,17 +49,17 @@ pub struct SimulationResult {
     pub dead: u64,
     pub calls: u64,
     pub failed_calls: u64,
-    /// Those that began while the service was out.
+    /// Calls that began during the outage.
     pub calls_during_outage: u64,
-    /// Those that a half-open breaker let through.
+    /// Calls that a half-open breaker let through.
     pub probes: u64,
     /// The most calls that began in one bucket after the outage.
     pub peak_calls_per_bucket_after_recovery: u64,
-    /// Where the first bucket with so many begins; the end of the outage if there was no call after
-    /// it.
+    /// The start of the first bucket with that many calls; the end of the outage if no call
+    /// followed it.
     pub peak_after_recovery_at: Span,
-    /// When, after the outage, no job waited any more: neither for its turn nor for its next
-    /// attempt.
+    /// The first time after the outage at which no job waited, neither for its turn nor for its
+    /// next attempt.
     pub backlog_gone_at: Option<Span>,
 }
 
@@ -66,13 +67,13 @@ pub struct SimulationResult {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SimulationBucket {
     pub at: Span,
-    /// Calls that began in it.
+    /// Calls that began in the bucket.
     pub calls: u64,
-    /// Those of them that failed, be it later.
+    /// Calls of the bucket that failed, even if they failed later.
     pub failed: u64,
-    /// Jobs that had arrived and not ended, at its end.
+    /// Jobs that had arrived and not ended by the end of the bucket.
     pub backlog: u64,
-    /// Jobs that died in it.
+    /// Jobs that died in the bucket.
     pub dead: u64,
 }
 

@@ -1,36 +1,36 @@
-//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in
-//! the order of their positions, once, and what is missing is declared missing once, and only after
-//! it was waited for.
+//! Ordered streams. Records may arrive out of order, twice, late or never. The handler gets the
+//! records of each key once, in the order of their positions. A missing position is declared missed
+//! once, and only after the stream has waited for it.
 //!
-//! A [`Window`] is what is known of one key: its watermark, the records it holds, what it waits
-//! for. Arrivals are put in with [`Window::arrive`]; [`Window::next`] then says step by step what
-//! follows. A [`Note`] is a fact the window has already taken in; a [`Call`] asks for the handler,
-//! and the window goes on with [`Window::done`], [`Window::failed`] or [`Window::buried`]. Nothing
-//! here reads a clock or a store: a worker, a replay and a test go through the same steps.
+//! A [`KeyWindow`] is the state of one key: its watermark, its held records and the gap it waits
+//! for. [`KeyWindow::arrive`] adds arrivals; each call of [`KeyWindow::next`] then returns the next
+//! step. A [`KeyEvent`] reports a fact that the window has already recorded. A [`HandlerCall`] asks
+//! the caller to run the handler; the caller reports the result with [`KeyWindow::complete`],
+//! [`KeyWindow::fail`] or [`KeyWindow::bury`]. Nothing here reads a clock or a store, so a worker,
+//! a replay and a test take the same steps.
 //!
 //! | a record at | of a key that | is |
 //! |---|---|---|
-//! | any position | is new | handled: the baseline |
+//! | any position | is new | handled; it is the baseline |
 //! | any position | is disabled | ignored |
-//! | or below the watermark | had declared it missed | late: dropped, or handled as a correction |
-//! | or below the watermark | had not | a duplicate; one that is off the grid of its key is told and counted as such, too |
-//! | a position that is held | | a duplicate |
+//! | the watermark or below it | had declared the position missed | late: dropped, or handled as a correction |
+//! | the watermark or below it | had not | a duplicate; if it is off the grid of its key, it is also logged and counted as off-step |
+//! | the position of a held record | | a duplicate |
 //! | up to watermark + step | holds nothing | handled |
-//! | up to watermark + step | waits for a later gap or, `drain = "scheduled"`, for its turn | handled with its run; or held |
-//! | further up | | held: there is a gap |
+//! | up to watermark + step | waits for a later gap or, with `drain = "scheduled"`, for its turn | handled with the records that follow it without a gap; or held |
+//! | a higher position | | held: there is a gap |
 //!
 //! | a key with a gap | then |
 //! |---|---|
-//! | has something handled | its wait starts anew, for the next gap |
-//! | was looked at in vain | waits for the next of `steps` |
-//! | was looked at in vain after the last of them, or holds a record for `hold_for` | gives up: timeout |
+//! | has a record handled | starts a new wait, for the next gap |
+//! | reaches the end of a wait, and the gap is still open | waits for the next of `steps` |
+//! | reaches the end of the last wait, or has held a record for `hold_for` | gives up: timeout |
 //! | holds `max_held` records | gives up: overflow |
-//! | gives up | all it holds is handled in order, with a miss for each position that is missing |
-//! | has a record whose handler failed | is blocked until its next attempt; nothing is given up meanwhile |
-//! | has a record that failed for good | goes past it, or halts until somebody acts |
+//! | gives up | handles all held records in order, with a miss for each missing position |
+//! | has a record whose handler failed | is blocked until the next attempt, and gives up nothing meanwhile |
+//! | has a record that failed for good | goes past it, or halts until an operator acts |
 //!
-//! The watermark moves with misses as it does with records, so that a crash between two of them
-//! repeats none.
+//! A miss moves the watermark just as a record does, so a crash between two misses repeats neither.
 
 mod alarm;
 mod call;

@@ -1,31 +1,31 @@
-//! What becomes of the rows that a sweep finds: work that was never queued, or got lost on its way.
+//! Sweeps look for work that was never enqueued, or got lost on its way. This module decides what
+//! to do about each row that a sweep finds.
 //!
 //! A finding is a row of the user's data that is unprocessed and older than the sweep's threshold.
-//! Its job is known by a unique key that is made of the row, so that a row whose work is in hand is
-//! never given a second job.
+//! The row determines the unique key of its job, so a row whose job exists never gets a second one.
 //!
-//! | the row's key is held by | a dead letter has its key | recovered before | its fate |
+//! | the row's key is held by | a dead letter has its key | earlier recoveries | decision |
 //! |---|---|---|---|
-//! | a job that waits, is ready, or runs | | | alive: nothing is done |
-//! | a dead job | | | dead: a person has to look at it |
-//! | a job that ended otherwise and keeps its key | | | spent: its key says that it must not be done twice |
-//! | nobody | yes | | dead |
-//! | nobody | no | less often than the sweep allows | recover: a job is enqueued under the key |
-//! | nobody | no | as often | give up: it is buried as a dead letter |
+//! | a job that waits, is ready, or runs | | | alive: do nothing |
+//! | a dead job | | | dead: an operator must look at it |
+//! | a job that ended otherwise and keeps its key | | | spent: the key forbids doing the work twice |
+//! | no job | yes | | dead |
+//! | no job | no | fewer than the sweep allows | recover: enqueue a job under the key |
+//! | no job | no | as many as the sweep allows | give up: write a dead letter |
 //!
-//! A job that was cancelled holds no key, and its row is lost as any other: to cancel says that
-//! this job is not to run, and nothing of the row. Whoever means the work not to be done marks the
-//! row as processed. Should the key outlast the cancelled job instead, later work under that key,
-//! which somebody does mean, would be taken for a duplicate.
+//! A cancelled job holds no key, so its row counts as lost like any other. To cancel a job means
+//! that this job shall not run, and says nothing about the row. An operator who does not want the
+//! work done marks the row as processed. If the key outlasted the cancelled job instead, later work
+//! under that key, which is wanted, would be taken for a duplicate.
 //!
-//! A second row with the same key shares the fate of the first, and gets no job of its own: where
-//! the first is recovered or given up, it is repeated.
+//! A second row with the same key gets no job of its own. It gets the decision of the first row;
+//! where the first is recovered or given up, the second is repeated.
 //!
-//! A key is one of its queue. A dead letter that somebody moved to another queue is that queue's
-//! from then on, and its row, if it is not marked as processed, gets a new job in this one: whoever
-//! means the moved one to do the work marks the row, or requeues the letter where it is. To look
-//! for the key in other queues would be worse: there it may stand for other work, and lost work
-//! would pass for alive.
+//! A key belongs to its queue. A dead letter that an operator moves to another queue belongs to
+//! that queue from then on. Its row, unless it is marked as processed, gets a new job in this
+//! queue. An operator who wants the moved dead letter to do the work marks the row, or requeues the
+//! dead letter in its old queue. To look for the key in other queues would be worse: there it may
+//! stand for other work, and lost work would be taken for alive.
 
 mod column;
 mod query;
@@ -45,44 +45,44 @@ use crate::unique::UniqueKey;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A row that was found, and what its job is to be.
+/// A row that a sweep found, and the job it should have.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// What the row is known by.
+    /// The value that identifies the row.
     pub row: Value,
-    /// The unique key of its job.
+    /// The unique key of the row's job.
     pub key: UniqueKey,
-    /// What its job's handler gets.
+    /// The payload of the row's job.
     pub payload: Payload,
 }
 
-/// What the store knows of a finding.
+/// The facts about a finding that the store knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FindingFacts {
     pub holder: Option<UniqueKeyHolder>,
-    /// Whether a dead letter of its queue has its key.
+    /// Whether a dead letter of the sweep's queue has the key.
     pub is_dead: bool,
-    /// How often the sweep recovered it.
+    /// How often the sweep has recovered the row.
     pub recovered: u32,
 }
 
-/// What becomes of a finding.
+/// The decision about a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindingDecision {
-    /// Its job is on its way.
+    /// The job waits, is ready, or runs.
     Alive,
-    /// Its job is dead, and waits for a person.
+    /// The job is dead, and waits for an operator.
     Dead,
-    /// Its job ended and keeps its key, so that it is not done twice.
+    /// The job has ended and keeps its key, so that the work is not done twice.
     Spent,
     Recover,
-    /// It was recovered often enough, and becomes a dead letter.
+    /// The row was recovered often enough, and becomes a dead letter.
     GiveUp,
-    /// Another row has its key, and is recovered or given up.
+    /// Another row has the same key, and is recovered or given up.
     Repeated,
 }
 
-/// The fate of each finding, by the table in this module's head.
+/// Decides about each finding, by the table in the module head.
 pub fn judge<'a>(
     findings: impl IntoIterator<Item = (&'a UniqueKey, FindingFacts)>,
     recoveries_max: u32,
@@ -111,7 +111,7 @@ fn decide(known: FindingFacts, recoveries_max: u32) -> FindingDecision {
     }
 }
 
-/// A cutoff as text, for databases that keep times as text: `YYYY-MM-DD HH:MM:SS`, in UTC.
+/// The cutoff as text, for databases that store times as text: `YYYY-MM-DD HH:MM:SS`, in UTC.
 pub fn cutoff_text(cutoff: Time) -> String {
     let micros = cutoff.as_micros();
     let whole = Time::from_micros(micros - micros.rem_euclid(1_000_000)).to_string();

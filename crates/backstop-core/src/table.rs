@@ -1,6 +1,6 @@
-//! Which rows of a user's own backlog table are due.
+//! The rules of a user's own backlog table: which of its rows are due.
 //!
-//! A row is open while its status is the word for new or for error. What becomes of an open row,
+//! A row is open while its status is the word for new or for error. The decision about an open row,
 //! `now`:
 //!
 //! | the row | by failures (Fibonacci, and every policy that counts) | by age (progressive) |
@@ -8,24 +8,24 @@
 //! | inserted before now − `max_age` (equality is young enough) | expired | expired |
 //! | older than the last band | | expired |
 //! | has failed as often as the policy's `max_attempts` | expired | |
-//! | has no failures, or nobody knows when the last one was | due | |
-//! | now − last failure ≥ the wait after so many failures (equality is due) | due | |
+//! | has no failures, or the time of the last one is unknown | due | |
+//! | now − last failure ≥ the wait after that many failures (equality is due) | due | |
 //! | its last failure is in the future | waits, as if it had failed now | |
 //! | a tick of its band lies in (last pass, now], or there was no pass yet | | due |
 //! | otherwise | waits | waits |
 //!
-//! A band's ticks are the multiples of its period since 1970, so that they survive restarts; after
+//! The ticks of a band are the multiples of its period since 1970, so they survive restarts; after
 //! a downtime a row is due once, however many ticks went by. The age of a row is its age now, and
-//! equality stays in the younger band: where several bands fire together, the row is tried once. A
-//! last pass in the future counts as a pass now. What a pass that is cut at its limit leaves of its
-//! tick, and what becomes of it when the next tick fires, is in [`Desk::leg`].
+//! equality stays in the younger band: where several bands tick together, the row is tried once. A
+//! last pass in the future counts as a pass now. [`TableState::next_part`] says where a pass
+//! continues that was cut at its limit, and what happens when the next tick comes first.
 //!
-//! The wait after a failure is the same for all rows: what a jitter draws is drawn once for each
-//! number of failures. A query can then tell the due rows from the others, before it cuts them at
-//! its limit, and what comes back together is spread by that limit.
+//! The wait after a failure is the same for all rows: jitter is drawn once for each number of
+//! failures. So a query can select the due rows before it cuts them at its limit, and that limit
+//! spreads rows that come due together.
 //!
-//! [`Rules::judge`] is the rule for one row; [`Rules::criteria`] says the same as bounds that a
-//! query can be made of.
+//! [`TableRules::judge`] is the rule for one row; [`TableRules::criteria`] states the same rule as
+//! bounds for a query.
 
 mod criteria;
 pub mod date;
@@ -43,7 +43,7 @@ use crate::limits::{DELAY_MAX, TABLE_BANDS_MAX, TABLE_WAITS_MAX};
 use crate::retry::{RandomDraw, RetryBand, RetryCurve, RetryPolicy};
 use crate::time::{Span, Time};
 
-/// When the rows of a table are tried.
+/// The rules by which the rows of a table are tried.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableRules {
     strategy: TableStrategy,
@@ -52,13 +52,13 @@ pub struct TableRules {
 
 #[derive(Clone, PartialEq, Debug)]
 enum TableStrategy {
-    /// After so many failures so long a wait: the first of these after one failure, the last of
-    /// them from there on.
+    /// The wait depends on the number of failures: `waits[0]` applies after one failure, and the
+    /// last one to all higher numbers.
     ByFailures {
         waits: Vec<Span>,
         max_failures: Option<u32>,
     },
-    /// At the pace of the youngest band.
+    /// Rows are tried at the pace of the youngest band that they fit into.
     ByAge(Vec<RetryBand>),
 }
 
@@ -66,43 +66,42 @@ enum TableStrategy {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTableRules {
-    /// A query cannot call it.
+    /// The policy is code, and a query cannot call it.
     #[error("a custom policy is code, which no query can ask; write one of the named kinds")]
     Custom,
-    /// Two ages would end a row.
+    /// Both the table and its strategy would set a maximum age.
     #[error("`max_age` belongs to the table, not to its strategy; write it beside `strategy`")]
     AgeInStrategy,
-    /// No age would end a row, or none would be young enough.
+    /// The maximum age is zero or too long.
     #[error("`max_age` must be longer than nothing and at most {DELAY_MAX}")]
     MaxAge,
     #[error("a table's strategy has at most {TABLE_BANDS_MAX} bands")]
     Bands,
 }
 
-/// What the rules look at in an open row.
+/// The columns of an open row that the rules need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenRow {
     pub inserted: Time,
     pub failures: u32,
-    /// When it failed last, if anybody knows.
+    /// The time of the last failure, if it is known.
     pub last_failure: Option<Time>,
 }
 
-/// What becomes of an open row.
+/// The decision about an open row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowDecision {
-    /// It is to be tried.
+    /// The row is to be tried now.
     Due,
-    /// It is left alone until then; a row that is tried by its age may have grown out of its band
-    /// by then.
+    /// The row waits until this time. A row tried by age may have grown out of its band by then.
     Waits(Time),
-    /// It is never tried again.
+    /// The row is never tried again.
     Expired,
 }
 
 impl TableRules {
-    /// The rules of a table with this strategy. Without a `max_age` a progressive strategy ends
-    /// with its last band, any other after 30 days.
+    /// The rules of a table with this strategy. Without a `max_age`, a progressive strategy ends
+    /// with its last band, and every other one after 30 days.
     pub fn new(policy: &RetryPolicy, max_age: Option<Span>) -> Result<Self, InvalidTableRules> {
         if policy.max_age().is_some() {
             return Err(InvalidTableRules::AgeInStrategy);
@@ -124,17 +123,18 @@ impl TableRules {
         })
     }
 
-    /// Past this age a row is expired.
+    /// A row older than this is expired.
     pub const fn max_age(&self) -> Span {
         self.max_age
     }
 
-    /// Whether the failures of a row count, so that the table needs the two columns.
+    /// Whether the rules use the failures of a row, so that the table needs the two columns for
+    /// them.
     pub const fn counts_failures(&self) -> bool {
         matches!(self.strategy, TableStrategy::ByFailures { .. })
     }
 
-    /// Rows that failed so often are expired; `None` if only their age ends them.
+    /// Rows with this many failures are expired; `None` if only their age expires them.
     pub const fn max_failures(&self) -> Option<u32> {
         match self.strategy {
             TableStrategy::ByFailures { max_failures, .. } => max_failures,
@@ -142,7 +142,7 @@ impl TableRules {
         }
     }
 
-    /// The bands of a progressive strategy; none of any other.
+    /// The bands of a progressive strategy; empty for every other one.
     pub fn bands(&self) -> &[RetryBand] {
         match &self.strategy {
             TableStrategy::ByAge(bands) => bands,
@@ -150,7 +150,7 @@ impl TableRules {
         }
     }
 
-    /// What becomes of an open row.
+    /// Decides what to do about an open row.
     pub fn judge(&self, row: OpenRow, last_pass: Option<Time>, now: Time) -> RowDecision {
         if row.inserted < now.before(self.max_age) {
             return RowDecision::Expired;
@@ -177,7 +177,7 @@ impl TableRules {
     }
 }
 
-/// A row that failed, or says that it will have.
+/// The decision about a row that has failed. A last failure in the future counts as a failure now.
 fn after_failure(wait: Span, last: Time, now: Time) -> RowDecision {
     let again = last.min(now).after(wait);
     if again <= now {
@@ -200,12 +200,12 @@ fn has_ticked(band: RetryBand, last_pass: Option<Time>, now: Time) -> bool {
     last_pass.is_none_or(|last| last_tick(band.every, now) > last.min(now))
 }
 
-/// The last multiple of a period since 1970.
+/// The last multiple of a period since 1970, up to `now`.
 pub fn last_tick(every: Span, now: Time) -> Time {
     Time::from_micros(now.as_micros() - now.as_micros().rem_euclid(every.as_micros().max(1)))
 }
 
-/// The wait after so many failures.
+/// The wait after this many failures.
 fn wait(waits: &[Span], failures: u32) -> Span {
     let at = (failures.saturating_sub(1) as usize).min(waits.len().saturating_sub(1));
     waits.get(at).copied().unwrap_or(Span::ZERO)
@@ -223,8 +223,8 @@ fn by_age(bands: &[RetryBand], max_age: Option<Span>) -> Result<TableRules, Inva
     })
 }
 
-/// The waits after one failure and more, up to where they no longer change; `None` if they are
-/// code.
+/// The waits after one, two, … failures, up to the one from which they no longer change; `None` if
+/// the policy is code.
 fn waits(policy: &RetryPolicy) -> Option<Vec<Span>> {
     if !policy.is_stored() {
         return None;
@@ -241,9 +241,9 @@ fn waits(policy: &RetryPolicy) -> Option<Vec<Span>> {
     Some(waits)
 }
 
-/// The draw for a number of failures: spread evenly, and the same for everybody who asks.
+/// The jitter draw for a number of failures: spread evenly, and the same in every process.
 fn draw(failures: u32) -> RandomDraw {
-    // The golden ratio: no two of its multiples are near each other.
+    // The golden ratio: no two of its multiples are close to each other.
     RandomDraw::from_bits(u64::from(failures).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

@@ -1,16 +1,15 @@
-//! Text from elsewhere on its way to a terminal, a shell or a log: the one place that makes it
-//! harmless.
+//! Makes untrusted text safe for a terminal, a shell or a log. This is the only place that does so.
 //!
-//! | text | what becomes of it |
+//! | text | result |
 //! |---|---|
-//! | in a line | characters that a terminal obeys become visible: `\n`, `\t`, `\u001b` |
+//! | in a line | characters that control a terminal become visible: `\n`, `\t`, `\u001b` |
 //! | in a command to paste | one word for a shell, and no option of the command |
-//! | in JSON | the same value, written without the controls that JSON leaves raw |
+//! | in JSON | the same value, without the raw control characters that JSON allows |
 
 use std::fmt::Write;
 
-/// Whether a terminal acts on this character instead of showing it: controls, line ends, and what
-/// turns the order of text around.
+/// Whether a terminal acts on this character instead of showing it: control characters, line ends,
+/// and characters that change the direction of text.
 pub const fn is_control(c: char) -> bool {
     matches!(
         c,
@@ -23,7 +22,7 @@ pub const fn is_control(c: char) -> bool {
     )
 }
 
-/// The text on one line, with visible escapes for what a terminal would act on.
+/// The text on one line, with visible escapes for control characters.
 pub fn one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -47,8 +46,8 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The text as the last argument of a command. A text that begins like an option stands behind
-/// `--`, where the command takes it for what it is.
+/// The text as the last argument of a command. A text that begins like an option is put behind
+/// `--`, so that the command takes it as an argument.
 pub fn shell_argument(text: &str) -> String {
     let word = shell_word(text);
     if text.starts_with('-') {
@@ -58,13 +57,13 @@ pub fn shell_argument(text: &str) -> String {
     }
 }
 
-/// JSON with the same value, in which no character is left that a terminal acts on. Such characters
-/// stand in strings only.
+/// JSON with the same value, without characters on which a terminal acts. Such characters occur
+/// only in strings.
 pub fn escaped_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            // A line end between values is one, and not part of a string.
+            // A line end or tab between values is whitespace, and not part of a string.
             '\n' | '\r' | '\t' => shown.push(c),
             c if is_control(c) => push_escaped(&mut shown, c),
             c => shown.push(c),
@@ -74,7 +73,7 @@ pub fn escaped_json(json: &str) -> String {
 }
 
 fn push_escaped(shown: &mut String, c: char) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(shown, "\\u{:04x}", u32::from(c));
 }
 

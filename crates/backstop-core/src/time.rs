@@ -1,12 +1,12 @@
-//! Instants and lengths of time as whole microseconds.
+//! Instants and durations in whole microseconds.
 //!
-//! Owns the arithmetic and the text forms. Reads no clock: `now` is always an argument somewhere.
+//! This module owns the arithmetic and the text forms. It reads no clock: callers pass `now`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// What clocks of one deployment may be apart.
+/// How far apart the clocks of one deployment may be.
 const CLOCKS_APART: Span = Span::minutes(1);
 
 /// An instant: microseconds since 1970-01-01T00:00:00Z.
@@ -14,12 +14,12 @@ const CLOCKS_APART: Span = Span::minutes(1);
 pub struct Time(i64);
 
 impl Time {
-    /// The instant so many microseconds after 1970.
+    /// The instant this many microseconds after 1970.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// The instant so many milliseconds after 1970.
+    /// The instant this many milliseconds after 1970.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
@@ -33,26 +33,26 @@ impl Time {
         self.0.div_euclid(1_000)
     }
 
-    /// This instant plus `span`; the end of time rather than an overflow.
+    /// This instant plus `span`; saturates at the end of time.
     #[must_use]
     pub const fn after(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// This instant minus `span`; the beginning of time rather than an overflow.
+    /// This instant minus `span`; saturates at the beginning of time.
     #[must_use]
     pub const fn before(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time from `earlier` to this instant; zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Span {
         let micros = self.0.saturating_sub(earlier.0);
         Span(if micros < 0 { 0 } else { micros })
     }
 
-    /// Whether this is later than `now` by more than clocks of one deployment may be apart: whoever
-    /// wrote it down had a clock that was ahead, and has been set right since.
+    /// Whether this is later than `now` by more than the clocks of one deployment may be apart. The
+    /// clock of the writer was then ahead, and has been set right since.
     pub fn is_ahead_of(self, now: Self) -> bool {
         self > now.after(CLOCKS_APART)
     }
@@ -62,8 +62,8 @@ impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
             Ok(timestamp) => write!(f, "{timestamp}"),
-            // Outside years -9999 to 9999 there is no RFC 3339 form; the number still says which
-            // instant it is.
+            // RFC 3339 has no form for years outside -9999 to 9999; the number still identifies the
+            // instant.
             Err(_) => write!(f, "{}us", self.0),
         }
     }
@@ -98,14 +98,14 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A length of time: microseconds, never negative.
+/// A duration in microseconds, never negative.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span(i64);
 
 impl Span {
     pub const ZERO: Self = Self(0);
 
-    /// So many microseconds; none if the number is negative.
+    /// A span of this many microseconds; zero if the number is negative.
     pub const fn micros(micros: i64) -> Self {
         Self(if micros < 0 { 0 } else { micros })
     }
@@ -126,7 +126,7 @@ impl Span {
         Self::minutes(hours.saturating_mul(60))
     }
 
-    /// So many days of 24 hours.
+    /// A span of this many days of 24 hours.
     pub const fn days(days: i64) -> Self {
         Self::hours(days.saturating_mul(24))
     }
@@ -147,30 +147,29 @@ impl Span {
         self.0 as f64 / 1_000_000.0
     }
 
-    /// Whether this is no time at all.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The sum; the longest span rather than an overflow.
+    /// The sum; saturates at the longest span.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference; zero rather than negative.
+    /// The difference; zero if it would be negative.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self::micros(self.0.saturating_sub(other.0))
     }
 
-    /// So many times this span; the longest span rather than an overflow.
+    /// This span times `factor`; saturates at the longest span.
     #[must_use]
     pub const fn times(self, factor: i64) -> Self {
         Self::micros(self.0.saturating_mul(factor))
     }
 
-    /// This span scaled by a factor that is not negative; the longest span rather than an overflow.
+    /// This span times a factor that is not negative; saturates at the longest span.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -204,8 +203,8 @@ const UNITS: [(&str, i64); 6] = [
 ];
 
 impl Span {
-    /// As people read it, to a tenth of a second below a minute and in its two largest units above:
-    /// `250ms`, `1.2s`, `1m 3s`.
+    /// Formats the span for people: to a tenth of a second below a minute, in its two largest units
+    /// above. Examples: `250ms`, `1.2s`, `1m 3s`.
     pub fn plain(self) -> String {
         const LARGE: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
         let (secs, tenths) = (self.0 / 1_000_000, self.0 % 1_000_000 / 100_000);
@@ -232,7 +231,7 @@ impl Span {
 }
 
 impl fmt::Display for Span {
-    /// The shortest exact form: the largest unit that divides it.
+    /// Formats the span exactly, in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("0s");
@@ -270,8 +269,8 @@ fn parse_span(text: &str) -> Option<Span> {
     Some(Span(whole.checked_add(fraction_micros(fraction, *size)?)?))
 }
 
-/// `fraction` decimal digits of a unit of `size` microseconds, if that is a whole number of
-/// microseconds.
+/// The decimal digits `fraction` of a unit of `size` microseconds; `None` if they are not a whole
+/// number of microseconds.
 fn fraction_micros(fraction: &str, size: i64) -> Option<i64> {
     if fraction.is_empty() {
         return Some(0);

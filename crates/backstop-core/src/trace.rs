@@ -1,24 +1,24 @@
-//! Where a job was pushed from, as a trace tells it: the W3C's `traceparent`, carried beside the
+//! Trace context of a job: the W3C `traceparent` of the caller that pushed it, stored beside the
 //! payload.
 //!
-//! Only what the recommendation's version 00 defines is kept: the ids and the flags. A later
-//! version reads as far as that goes, as it demands.
+//! Only the fields of version 00 of the recommendation are kept: the ids and the flags. A later
+//! version is read as far as these go, as the recommendation demands.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// How long a `traceparent` of version 00 is.
+/// The length of a `traceparent` of version 00.
 pub const TRACEPARENT_LEN: usize = 55;
-/// How long a later version's may be; what is longer is no header anybody sends.
+/// The most bytes of a later version; no real header is longer.
 const TRACEPARENT_LEN_MAX: usize = 512;
-/// Where its four parts are.
+/// The ranges of the four parts.
 const VERSION: std::ops::Range<usize> = 0..2;
 const TRACE: std::ops::Range<usize> = 3..35;
 const SPAN: std::ops::Range<usize> = 36..52;
 const FLAGS: std::ops::Range<usize> = 53..55;
 
-/// The place in a trace that something was asked for from.
+/// A span of a trace: the caller that pushed a job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     trace: [u8; 16],
@@ -26,7 +26,7 @@ pub struct TraceContext {
     flags: u8,
 }
 
-/// Text that is no `traceparent`.
+/// Text that is not a valid `traceparent`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is not a traceparent; write 00-TRACE-SPAN-FLAGS, with 32, 16 and 2 hexadecimal digits in lower case, and neither id all zeros"
@@ -34,7 +34,7 @@ pub struct TraceContext {
 pub struct InvalidTraceparent;
 
 impl TraceContext {
-    /// The place of these ids; `None` if one of them is all zeros, which names nothing.
+    /// The context of these ids; `None` if one of them is all zeros, which is invalid.
     pub fn new(trace: [u8; 16], span: [u8; 8], flags: u8) -> Option<Self> {
         (trace != [0; 16] && span != [0; 8]).then_some(Self { trace, span, flags })
     }
@@ -44,22 +44,22 @@ impl TraceContext {
         self.trace
     }
 
-    /// The id of the span that asked.
+    /// The id of the caller's span.
     pub const fn span_id(&self) -> [u8; 8] {
         self.span
     }
 
-    /// The flags; the lowest bit says that the trace is recorded.
+    /// The flags; the lowest bit means that the trace is sampled.
     pub const fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Whether the trace is recorded by whoever asked.
+    /// Whether the caller records the trace.
     pub const fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
 
-    /// The trace's id as people see it: 32 hexadecimal digits.
+    /// The id of the trace as 32 hexadecimal digits.
     pub fn trace_text(&self) -> String {
         HexBytes(&self.trace).to_string()
     }
@@ -91,7 +91,7 @@ fn parse(text: &[u8]) -> Option<TraceContext> {
     TraceContext::new(digits(text.get(TRACE)?)?, digits(text.get(SPAN)?)?, flags)
 }
 
-/// The bytes that twice as many lower-case digits stand for.
+/// Decodes lower-case hexadecimal digits, two per byte.
 fn digits<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {

@@ -1,12 +1,13 @@
-//! Unique keys: one live job for a key, held by the job itself and by nothing beside it.
+//! Unique keys: at most one live job per key. The job itself holds the key; there is no lock beside
+//! it.
 //!
-//! A key is looked up in its queue. The job that took it holds it while it is in one of the key's
-//! states and, if the key has a period, no longer than that after the job came in.
+//! A key is looked up in its queue. The job that took it holds it while the job is in one of the
+//! key's states and, if the key has a period, no longer than that after the job was inserted.
 //!
-//! A key that is held in a final state outlasts its job: when the job is removed the key stays
-//! behind, until its period is over and a pruning forgets it. Without a period it stays for ever,
-//! which is what it asks for: work that is never to be done twice. Every such key takes its place
-//! in the store for good.
+//! A key that is held in a final state outlasts its job: when the job is removed, the key stays in
+//! the store until its period is over and a pruning removes it. Without a period it stays for ever,
+//! which is what the user asked for: work that is never to be done twice. Every such key takes up
+//! space in the store for good.
 
 mod unique_by;
 
@@ -18,7 +19,7 @@ use crate::time::{Span, Time};
 use std::fmt;
 use std::sync::Arc;
 
-/// The key: free text without a NUL.
+/// A unique key: free text without a NUL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey(Arc<str>);
 
@@ -30,16 +31,15 @@ pub struct UniqueKey(Arc<str>);
 pub struct InvalidUniqueKey(usize);
 
 impl UniqueKey {
-    /// The key, if its length is in bounds.
+    /// Checks the text of a key.
     pub fn new(text: &str) -> Result<Self, InvalidUniqueKey> {
-        // As for a kind: not every store has text with a NUL in it.
+        // As with a kind, not every store allows a NUL in text.
         if text.is_empty() || text.len() > UNIQUE_KEY_BYTES_MAX || text.contains('\0') {
             return Err(InvalidUniqueKey(text.len()));
         }
         Ok(Self(text.into()))
     }
 
-    /// The text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -61,7 +61,7 @@ impl fmt::Debug for UniqueKey {
 pub struct StateSet(u8);
 
 impl StateSet {
-    /// Every state of a job that has not ended: the usual reach of a key.
+    /// Every state of a job that has not ended: the default states of a key.
     pub const LIVE: Self = Self::of(&[
         JobState::Scheduled,
         JobState::Ready,
@@ -78,7 +78,6 @@ impl StateSet {
         Self(bits)
     }
 
-    /// Whether `state` is one of them.
     pub const fn contains(self, state: JobState) -> bool {
         self.0 & (1 << state as u8) != 0
     }
@@ -87,7 +86,7 @@ impl StateSet {
         self.0 == 0
     }
 
-    /// As a number, for a store.
+    /// The set as a number, for a store.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -97,19 +96,19 @@ impl StateSet {
     }
 }
 
-/// What a new job asks for.
+/// The unique key that a new job asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UniqueConstraint {
-    /// The key, within the job's queue.
+    /// The key, looked up within the job's queue.
     pub key: UniqueKey,
-    /// No longer than this after the job came in; `None` means as long as its state says.
+    /// The job holds the key no longer than this after it was inserted; `None` sets no time limit.
     pub period: Option<Span>,
-    /// In these states the job holds the key.
+    /// The states in which the job holds the key.
     pub states: StateSet,
 }
 
 impl UniqueConstraint {
-    /// One live job for this key.
+    /// Allows one live job for this key.
     pub fn live(key: UniqueKey) -> Self {
         Self {
             key,
@@ -118,7 +117,7 @@ impl UniqueConstraint {
         }
     }
 
-    /// What is remembered of the key once `now` a job takes it.
+    /// The hold that a job gets which takes the key at `now`.
     pub fn hold(&self, now: Time) -> UniqueHold {
         UniqueHold {
             states: self.states,
@@ -131,7 +130,7 @@ impl UniqueConstraint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UniqueHold {
     pub states: StateSet,
-    /// And no longer than this.
+    /// When the period of the key ends; `None` without a period.
     pub until: Option<Time>,
 }
 
@@ -141,13 +140,13 @@ impl UniqueHold {
         self.states.contains(state) && !self.is_over(now)
     }
 
-    /// Whether a holder still has the key, also one that is gone, which has no state: a job is only
-    /// removed with its key left behind if its last state still held it.
+    /// Whether a holder still has the key; `None` as its state means that the job was removed. A
+    /// removed job only leaves its key behind if its last state still held the key.
     pub fn is_held_by(&self, state: Option<JobState>, now: Time) -> bool {
         state.map_or_else(|| !self.is_over(now), |state| self.is_held(state, now))
     }
 
-    /// Whether its period is over, whoever holds the key and however they stand.
+    /// Whether the period of the key is over, whatever the state of its holder.
     pub fn is_over(&self, now: Time) -> bool {
         self.until.is_some_and(|until| now >= until)
     }

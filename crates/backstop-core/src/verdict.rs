@@ -1,20 +1,21 @@
-//! What the end of a run means for its job.
+//! Decides what the end of a run means for its job.
 //!
-//! A handler says how its run ended; [`judge`] turns that into an [`Outcome`];
+//! A handler reports how its run ended; [`judge`] turns that into an [`Outcome`];
 //! [`Outcome::transition`] says what a store has to change. Nothing else decides a retry.
 //!
 //! | ending | outcome | attempt spent |
 //! |---|---|---|
 //! | done | done | yes |
 //! | failed, attempts and age left | retry after the policy's wait, or the service's own | yes |
-//! | failed after it got further | the same, counted from this failure on | starts again at 1 |
+//! | failed after progress | the same, counted from this failure on | starts again at 1 |
 //! | failed, nothing left | dead: `attempts_exhausted` or `max_age` | yes |
 //! | failed for good | dead: `rejected` | yes |
 //! | discarded, cancelled | cancelled | yes |
-//! | snoozed, released | back to wait, as if it had not run; if it made up for a lost run, that is written down | no |
-//! | its handler's program could not be started | released, after [`crate::limits::UNSTARTED_WAIT`] | no |
+//! | snoozed, released | waits again, as if it had not run | no |
+//! | the same, but the run made up for a lost one | the same; the history says so | no |
+//! | handler program cannot start | released for [`crate::limits::UNSTARTED_WAIT`] | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
-//! | worker vanished, and it was not this job's doing, as [`crate::blame`] says | back to its old place, as if it had not run | no |
+//! | worker vanished, job not charged ([`crate::blame`]) | back to its old place | no |
 
 use crate::breaker::CallOutcome;
 use crate::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
@@ -27,32 +28,31 @@ use crate::time::{Span, Time};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a run ended, as the handler or the engine around it saw it.
+/// How a run ended, as the handler or the engine reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunEnding {
     Done,
-    /// It is not, because of an error.
+    /// The run ended with an error.
     Failed {
         cause: FailureCause,
-        /// What is known about it.
+        /// The error, as far as it is known.
         error: ErrorReport,
-        /// What the handler thinks should follow.
+        /// What the handler asks for after the failure.
         advice: FailureAdvice,
-        /// Whether the run got further than those before it: failures before it then no longer
-        /// count.
+        /// Whether the run got further than earlier ones. Earlier failures then no longer count.
         progressed: bool,
     },
-    /// The handler wants to be called again later; nothing went wrong.
+    /// The handler asks to be called again later; nothing went wrong.
     Snoozed(Span),
-    /// The run was called off before it ended; it does not count.
+    /// The run was stopped before it ended; it does not count.
     Released(Span),
     /// The handler found that the work is no longer wanted.
     Cancelled(String),
 }
 
 impl RunEnding {
-    /// What it says about the service behind the handler. A job that was refused for its own sake,
-    /// or put off, says nothing.
+    /// What the ending tells the breaker about the service behind the handler. A job that was
+    /// rejected for its own sake, or put off, tells nothing.
     pub const fn sign(&self) -> CallOutcome {
         match self {
             Self::Done => CallOutcome::Success,
@@ -80,14 +80,14 @@ impl RunEnding {
     }
 }
 
-/// What should follow a failure.
+/// What the handler asks for after a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureAdvice {
-    /// Another try, as the policy says.
+    /// Retry as the retry policy says.
     Retry,
-    /// Another try after this long: the service behind the handler asked for it.
+    /// Retry after this wait, which the service behind the handler asked for.
     RetryAfter(Span),
-    /// No other try can help.
+    /// Make the job dead: a retry cannot help.
     Dead,
     Discard,
 }
@@ -98,16 +98,16 @@ pub enum EndReason {
     /// Its attempts are used up.
     AttemptsExhausted,
     MaxAge,
-    /// Its handler said that no other try can help.
+    /// The handler said that a retry cannot help.
     Rejected,
     CrashedWorker,
-    /// Its handler did not want to keep it.
+    /// The handler discarded the job after a failure.
     Discarded,
-    /// Its handler found it no longer wanted.
+    /// The handler found that the work is no longer wanted.
     Unwanted,
-    /// An operator called it off.
+    /// An operator cancelled the job.
     Operator,
-    /// It gave way to a newer job in a full queue.
+    /// A newer job pushed it out of a full queue.
     Overflow,
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// Text that is no reason.
+/// Text that is not a reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a reason")]
 pub struct InvalidEndReason(String);
@@ -159,23 +159,23 @@ impl FromStr for EndReason {
     }
 }
 
-/// Whether a job that succeeded stays listed.
+/// Whether the store keeps a job that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DoneRetention {
     Listed,
-    /// It is gone at once; only the counts remember it.
+    /// The store removes the job at once; only the counts include it.
     Gone,
 }
 
-/// What is to become of a running job.
+/// What a run's end makes of its job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done(DoneRetention),
-    /// It failed and is tried again.
+    /// The run failed and the job is retried.
     Retry {
         at: Time,
         history: FailureHistory,
-        /// Whether its attempts are counted from this one on.
+        /// Whether its attempts are counted from this failure on.
         anew: bool,
     },
     Dead {
@@ -186,17 +186,18 @@ pub enum Outcome {
         reason: EndReason,
         history: FailureHistory,
     },
-    /// As if it had not run.
+    /// The job waits again, as if it had not run.
     Released {
         at: Time,
     },
-    /// As if it had not run, except that the loss before it is made up for.
+    /// The job waits again as if it had not run, but its history records that this run made up for
+    /// a lost one.
     Reran {
         at: Time,
-        /// All its failures, the loss with the wait for this run.
+        /// All failures; the lost run among them has its wait for this run.
         history: FailureHistory,
     },
-    /// Its worker vanished; it runs again.
+    /// The worker vanished; the job runs again.
     Lost {
         at: Time,
         history: FailureHistory,
@@ -204,7 +205,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether a run that ended so failed; `None` if it is as if it had not run.
+    /// Whether the run failed; `None` if it counts as not having run.
     pub const fn has_failed(&self) -> Option<bool> {
         match self {
             Self::Done(_) | Self::Cancelled { .. } => Some(false),
@@ -214,58 +215,57 @@ impl Outcome {
     }
 }
 
-/// One run to be ended.
+/// The end of one run, to be written to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settlement {
-    /// The right to end it.
     pub lease: Lease,
     pub outcome: Outcome,
 }
 
-/// Whether a power cut may take all of these back: their jobs are then held by workers that
-/// vanished, as before, and are taken over once more. Such a settlement need not wait for the disk.
+/// True if a power cut may lose this commit: the leases simply expire again, and the jobs are taken
+/// over once more. A store need not wait for the disk then.
 pub fn may_be_undone(settlements: &[Settlement]) -> bool {
     settlements
         .iter()
         .all(|settlement| matches!(settlement.outcome, Outcome::Lost { .. }))
 }
 
-/// Where a job that is ready again waits.
+/// The place in the queue of a job that is ready again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requeue {
-    /// Behind all others of its level.
+    /// Behind all other jobs of its priority level.
     Back,
-    /// Where it stood when it was claimed: it has waited its turn already.
+    /// Its place before the claim: it has waited its turn already.
     Front,
 }
 
-/// What a store changes when it accepts an outcome.
+/// The change that a store writes for an outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTransition<'a> {
-    /// The state it is in from now on.
+    /// The new state of the job.
     pub state: JobState,
-    /// Its new time to run, if it waits or is ready.
+    /// When the job is due, if it waits or is ready.
     pub run_at: Option<Time>,
-    /// Where it waits, if it is ready.
+    /// Its place in the queue, if it is ready.
     pub requeue: Requeue,
-    /// What to add to its attempts.
+    /// The number to add to its attempts.
     pub attempts: u32,
-    /// Whether its attempts so far no longer count.
+    /// Whether its earlier attempts no longer count.
     pub anew: bool,
-    /// What to add to its lost leases.
+    /// The number to add to its lost leases.
     pub lost_leases: u32,
-    /// Its new history; `None` leaves it as it is.
+    /// The new history; `None` leaves it as it is.
     pub history: Option<&'a FailureHistory>,
-    /// Why it ended, if it did not succeed.
+    /// Why the job ended, if it did not succeed.
     pub reason: Option<EndReason>,
-    /// What its death has in common with others, if it is dead.
+    /// The fingerprint of its death, if the job is dead.
     pub fingerprint: Option<Fingerprint>,
-    /// Whether nothing of it stays but the count.
+    /// Whether the store removes the job at once and keeps only the count.
     pub gone: bool,
 }
 
 impl Outcome {
-    /// What a store changes when it accepts this.
+    /// The change that a store writes for this outcome.
     pub fn transition(&self, now: Time) -> JobTransition<'_> {
         let ended = |state, history, reason| JobTransition {
             state,
@@ -291,7 +291,7 @@ impl Outcome {
                 ..ended(JobState::Done, None, None)
             },
             Self::Dead { reason, history } => {
-                // A worker that vanished is not a run that ended by itself.
+                // A run whose worker vanished did not end by itself, so it is no attempt.
                 let attempts = u32::from(*reason != EndReason::CrashedWorker);
                 JobTransition {
                     attempts,
@@ -326,7 +326,7 @@ impl Outcome {
         }
     }
 
-    /// Tells outcomes apart when a settlement is repeated: the same tag is the same answer.
+    /// A number per kind of outcome. A store recognises a repeated settlement by it.
     pub const fn tag(&self) -> u8 {
         match self {
             Self::Done(_) => 2,
@@ -340,16 +340,16 @@ impl Outcome {
     }
 }
 
-/// The rules of the queue a job ran in.
+/// The settings of the queue that a job ran in.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueRules<'a> {
-    /// When to try again, unless the job has a policy of its own.
+    /// The retry policy for jobs without one of their own.
     pub retry: &'a RetryPolicy,
-    /// Whether what is done stays listed.
+    /// Whether the store keeps jobs that are done.
     pub keep: DoneRetention,
 }
 
-/// What the end of a run means.
+/// Decides the outcome of a run from its ending.
 pub fn judge(
     run: &LeasedRun,
     ending: RunEnding,
@@ -440,9 +440,9 @@ fn judge_failure(
     }
 }
 
-/// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`]
-/// says. A crash does not spend an attempt; a job that keeps taking its workers with it is not
-/// given another one.
+/// Decides the outcome of a job that is charged with a vanished worker; [`crate::blame`] decides
+/// whether it is charged. A lost lease does not spend an attempt, but a job that keeps killing its
+/// workers becomes dead.
 pub fn judge_lost(run: &LeasedRun, vanished: &LostLease, now: Time) -> Outcome {
     let failure = FailureRecord::of_lost_lease(
         now,
@@ -461,10 +461,10 @@ pub fn judge_lost(run: &LeasedRun, vanished: &LostLease, now: Time) -> Outcome {
     Outcome::Lost { at: now, history }
 }
 
-/// Who held a job before its lease expired.
+/// The worker and lease of a job before the lease expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LostLease {
-    /// The worker that stopped beating.
+    /// The worker whose heartbeats stopped.
     pub worker: WorkerName,
     pub lease: Lease,
 }

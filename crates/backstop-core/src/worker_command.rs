@@ -1,45 +1,48 @@
-//! What an operator asks of one worker: to take no new jobs, to go on, to stop.
+//! Worker commands: an operator tells one worker to take no new jobs, to go on, or to stop.
 //!
-//! At most one order stands for a worker. What an order makes of the one that stands:
+//! A worker has at most one active command. What a new command does to the active one:
 //!
-//! | stands | quiet | stop | resume |
+//! | active | quiet | stop | resume |
 //! |---|---|---|---|
-//! | nothing | quiet stands | stop stands | nothing to take back |
-//! | quiet | as it was | stop stands | nothing stands |
-//! | stop | as it was: to stop is more | as it was | nothing stands; too late once the worker says that it stops |
+//! | nothing | quiet is active | stop is active | nothing to take back |
+//! | quiet | unchanged | stop is active | nothing is active |
+//! | stop | unchanged: stop is stronger | unchanged | nothing is active; too late while it stops |
 //!
-//! So of two orders that are given at once the greater one stands, whichever comes first. An order
-//! is for one run of a worker, from its start to its end: a worker that is started again under the
-//! same name has not been asked for anything.
+//! So of two commands that are given at once the stronger one is active, whichever comes first.
+//! Resume is too late once the worker reports that it is stopping. A command is for one run of a
+//! worker, from its start to its end: a worker that is restarted under the same name has no
+//! command.
 //!
-//! A worker of a process has another id for each run. One that speaks through somebody else tells
-//! of itself what it likes:
+//! A worker inside a backstop process has another id for each run. A worker behind an HTTP server
+//! reports about itself what it likes:
 //!
-//! | its call tells | the order is for | it is meant |
+//! | its call reports | the command is for | is the worker meant? |
 //! |---|---|---|
-//! | when it was started | a run that was told | if it is that run |
-//! | when it was started | whoever had that name | if it was started before the order was given |
-//! | its process alone | that process, or whoever had that name | unless it was silent for [`SILENCE_MAX`] before: the next run may be the same process again |
-//! | its process alone | another run | no |
-//! | nothing | the run that was told last under its name, or whoever had that name | unless it was silent |
+//! | its start time | a run with a known id | if it is that run |
+//! | its start time | the worker's name only | if it started before the command was given |
+//! | only its process | that process, or the name only | unless it was silent before |
+//! | only its process | another run | no |
+//! | nothing | the last reported run of its name, or the name only | unless it was silent before |
 //! | nothing | another run | no |
+//!
+//! *Silent* means no call for [`WORKER_SILENCE_MAX`]: the process may then have begun its next run.
 
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A worker that does not say when it was started counts as another one after a silence of this
-/// length: the orders of before were not for it.
+/// After a silence of this length, a worker that does not report its start time counts as a new
+/// run. Earlier commands are not for it.
 pub const WORKER_SILENCE_MAX: Span = Span::secs(30);
 
-/// What an operator says to a worker.
+/// What an operator tells a worker to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkerCommand {
-    /// Take no new jobs; what runs may end.
+    /// Take no new jobs, but finish the running ones.
     Quiet,
-    /// Go on, whatever you were asked for.
+    /// Go on; this takes back quiet or stop.
     Resume,
-    /// End what runs, within your grace, and then yourself.
+    /// Finish the running jobs within the grace period, then exit.
     Stop,
 }
 
@@ -61,11 +64,10 @@ impl fmt::Display for WorkerCommand {
     }
 }
 
-/// What a worker is asked for, until that is taken back.
+/// What an operator wants of a worker, until the command is taken back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DesiredWorkerState {
-    /// To take no new jobs.
     Quiet,
     Stop,
 }
@@ -79,20 +81,20 @@ impl DesiredWorkerState {
     }
 }
 
-/// What a worker does about its jobs.
+/// What a worker currently does with jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerState {
     #[default]
     Working,
-    /// It takes no new ones.
     Quiet,
-    /// It takes no new ones, and ends with the last one it has.
+    /// It takes no new jobs, and exits after its last one.
     Stopping,
 }
 
 impl WorkerState {
-    /// What a worker does from now on. Who has begun to stop stops, whatever is said later.
+    /// The state of a worker from now on. A worker that has begun to stop goes on stopping,
+    /// whatever command comes later.
     #[must_use]
     pub const fn with_desired(self, desired: Option<DesiredWorkerState>) -> Self {
         match (self, desired) {
@@ -103,17 +105,18 @@ impl WorkerState {
     }
 }
 
-/// What became of an order.
+/// What a new command changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommandOutcome {
     Given,
-    /// What stands is as it was: it was asked for already, or there was nothing to take back.
+    /// Nothing changed: the command was active already, or there was nothing to take back.
     Same,
     /// The worker has begun to stop, and does not go back to work.
     TooLate,
 }
 
-/// What stands after an order, and what became of it. `duty` is what the worker says that it does.
+/// Applies a command. Returns the active command and what changed. `worker` is the state that the
+/// worker reports.
 pub const fn apply_command(
     active: Option<DesiredWorkerState>,
     worker: WorkerState,
@@ -136,7 +139,7 @@ pub const fn apply_command(
 /// One run of a worker, from its start to its end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WorkerRun {
-    /// Another one for each run.
+    /// An id that no other run has.
     pub id: String,
     pub since: Time,
 }
@@ -147,14 +150,14 @@ pub struct ActiveCommand {
     pub desired_state: DesiredWorkerState,
     pub at: Time,
     pub by: String,
-    /// Of which run; `None` if the worker had said nothing of it.
+    /// The run that the command is for; `None` if the worker had not reported its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
 
 impl ActiveCommand {
-    /// Whether this run is meant. An order for a run that was not known is for the one there was
-    /// when it was given.
+    /// Whether the command is for this run. A command without a run is for the run that existed
+    /// when the command was given.
     pub fn is_for(&self, run: &WorkerRun) -> bool {
         match &self.run {
             Some(meant) => *meant == run.id,
@@ -162,9 +165,9 @@ impl ActiveCommand {
         }
     }
 
-    /// Whether whoever makes a call is meant, by the table above. `last` is the run that was told
-    /// last under its name; `was_silent` says that it was not heard of for [`SILENCE_MAX`] before
-    /// this call.
+    /// Whether the command is for the worker that makes a call, by the table above. `last` is the
+    /// run that was last reported under its name; `was_silent` says that it made no call for
+    /// [`WORKER_SILENCE_MAX`] before this one.
     pub fn is_for_call(
         &self,
         identity: &RunIdentity,
@@ -179,18 +182,18 @@ impl ActiveCommand {
         }
     }
 
-    /// Whether a silence before the call decides.
+    /// Whether the answer depends on a silence before the call.
     pub fn depends_on_silence(&self, identity: &RunIdentity, last: Option<&str>) -> bool {
         self.is_for_call(identity, last, false) && !self.is_for_call(identity, last, true)
     }
 }
 
-/// What a call of a worker that speaks through somebody else tells of its run.
+/// What a call of a worker behind an HTTP server reports about its run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunIdentity {
-    /// When it was started: this run and no other.
+    /// It reports its start time, which identifies the run.
     Run(WorkerRun),
-    /// Its process, which the next run may have as well.
+    /// It reports its process, which the next run may share.
     Process(String),
     Nothing,
 }

@@ -1,13 +1,14 @@
-//! All partitions that are ours, what is in hand of them, and what is to be done next.
+//! The partitions assigned to this member, their records in memory, and the next actions.
 //!
-//! A value: it is told what happens, with the time, and says what to do. Does nothing itself.
+//! A pure state machine: callers pass in events and the time, and it returns what to do. It does
+//! nothing itself.
 //!
-//! | happens | follows |
+//! | event | effect |
 //! |---|---|
-//! | assigned | a new generation; records are taken |
-//! | revoked | what is taken in without a gap is committed, the rest forgotten: it comes again to the next owner |
-//! | lost | everything is forgotten, for others may have gone on from the last commit |
-//! | a batch ends in an older generation | it no longer counts, and is never committed |
+//! | assigned | a new generation begins; records are accepted |
+//! | revoked | the accepted records up to the first gap are committed, the rest is dropped: it comes again to the next owner |
+//! | lost | everything is dropped, because others may have continued from the last commit |
+//! | a batch of an older generation ends | it no longer counts, and is never committed |
 
 use crate::flow::KafkaBounds;
 use crate::lag_monitor::PartitionOffsets;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What the assignment goes by.
+/// The rules for batches, bounds and commits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AssignmentRules {
     pub(crate) cutting: BatchCutting,
@@ -27,16 +28,16 @@ pub(crate) struct AssignmentRules {
     pub(crate) commit_every: Duration,
 }
 
-/// The partitions of this member.
+/// The partitions assigned to this member.
 pub(crate) struct PartitionAssignment {
     rules: AssignmentRules,
     partitions: BTreeMap<TopicPartition, KafkaPartition>,
     generations: u64,
     /// Records of all partitions that have arrived and are not committed.
     records: usize,
-    /// Bytes of records that have not been taken in, those with the sink of former generations too.
+    /// Bytes of the records that the sink has not accepted, including those of older generations.
     bytes: usize,
-    /// Batches with the sink, of any generation.
+    /// Batches in the sink, of any generation.
     batches_out: usize,
     commits: CommitProgress,
     intake: IntakeState,
@@ -48,14 +49,14 @@ enum IntakeState {
     Closed,
 }
 
-/// The client starts partitions that are assigned anew only while no commit is under way; so there
-/// is one at most.
+/// The state of commits. The client starts newly assigned partitions only while no commit is under
+/// way, so at most one commit is under way.
 #[derive(Default)]
 struct CommitProgress {
-    /// Of partitions that are ours since before it was sent.
+    /// Marks of the partitions that have been assigned since before the commit was sent.
     under_way: BTreeMap<TopicPartition, CommitMark>,
     sent: Option<Instant>,
-    /// Refused if any part of the last one was.
+    /// Refused if any part of the last commit was refused.
     last: OffsetCommitResult,
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct MessageBatch {
     pub(crate) messages: Vec<KafkaMessage>,
 }
 
-/// Names a batch when it comes back from the sink.
+/// Identifies a batch when the sink returns it.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchTicket {
     pub(crate) place: TopicPartition,
@@ -74,7 +75,7 @@ pub(crate) struct BatchTicket {
     bytes: usize,
 }
 
-/// How a batch came back.
+/// How the sink's work on a batch ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SinkOutcome {
     Accepted,
@@ -102,7 +103,7 @@ pub(crate) struct OffsetCommit {
     pub(crate) offset: i64,
 }
 
-/// What came of an offset that was to be committed.
+/// The outcome of an offset commit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum OffsetCommitResult {
     #[default]
@@ -110,14 +111,14 @@ pub(crate) enum OffsetCommitResult {
     Refused,
 }
 
-/// Whether another record can be taken.
+/// Whether there is room for another record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BufferRoom {
     Left,
     None,
 }
 
-/// What is to be done now.
+/// The actions to take now.
 #[derive(Default)]
 pub(crate) struct PollPlan {
     pub(crate) pause: Vec<TopicPartition>,
@@ -140,7 +141,7 @@ impl PartitionAssignment {
         }
     }
 
-    /// Partitions are ours from now on.
+    /// Starts tracking newly assigned partitions.
     pub(crate) fn assign(&mut self, places: Vec<TopicPartition>) {
         for place in places {
             self.forget(&place);
@@ -152,7 +153,7 @@ impl PartitionAssignment {
         }
     }
 
-    /// Partitions are no longer ours; tells what can still be committed of them.
+    /// Stops tracking partitions that were taken away; returns what can still be committed of them.
     pub(crate) fn release(
         &mut self,
         places: &[TopicPartition],
@@ -176,7 +177,8 @@ impl PartitionAssignment {
         commits
     }
 
-    /// Takes a record in. One of a partition that is not ours is dropped: its owner gets it too.
+    /// Accepts a fetched record. A record of a partition that is not assigned to us is dropped: its
+    /// owner gets it, too.
     pub(crate) fn arrive(&mut self, message: KafkaMessage, now: Instant) -> BufferRoom {
         let place = message.topic_partition();
         let Some(partition) = self
@@ -200,7 +202,7 @@ impl PartitionAssignment {
         }
     }
 
-    /// What is to be done now. Whoever asks does it.
+    /// Returns the actions to take now; the caller must carry them out.
     pub(crate) fn plan(&mut self, now: Instant) -> PollPlan {
         let mut plan = PollPlan::default();
         if self.intake == IntakeState::Open {
@@ -211,7 +213,7 @@ impl PartitionAssignment {
         plan
     }
 
-    /// A batch came back from the sink.
+    /// Handles a batch that the sink returned.
     pub(crate) fn end_batch(&mut self, ticket: &BatchTicket, end: SinkOutcome) {
         self.bytes -= ticket.bytes;
         self.batches_out -= 1;
@@ -225,22 +227,22 @@ impl PartitionAssignment {
         }
     }
 
-    /// A try of a batch has failed.
+    /// Marks that a try of a batch has failed.
     pub(crate) fn mark_failed(&mut self, ticket: &BatchTicket) {
         if let Some(partition) = self.owned_partition(ticket) {
             partition.mark_failed(ticket.number);
         }
     }
 
-    /// Whether a batch still counts.
+    /// Whether the partition is still assigned to us in the generation of this batch.
     pub(crate) fn is_owned(&self, ticket: &BatchTicket) -> bool {
         self.partitions
             .get(&ticket.place)
             .is_some_and(|partition| partition.generation == ticket.generation)
     }
 
-    /// Whether a commit is still ours to send: somebody else may have gone on from there, and must
-    /// not be set back.
+    /// Whether we may still send this commit. If the partition was reassigned, its new owner may
+    /// have committed further, and its offset must not be set back.
     pub(crate) fn awaits(&self, commit: &OffsetCommit) -> bool {
         self.commits
             .under_way
@@ -248,7 +250,7 @@ impl PartitionAssignment {
             .is_some_and(|mark| mark.offset == commit.offset)
     }
 
-    /// The broker has answered a commit.
+    /// Handles the broker's answer to a commit.
     pub(crate) fn commit_answered(&mut self, commit: &OffsetCommit, answer: OffsetCommitResult) {
         if !self.awaits(commit) {
             return;
@@ -267,7 +269,7 @@ impl PartitionAssignment {
         }
     }
 
-    /// Hands out nothing further, and forgets what was not handed out.
+    /// Stops handing out batches, and drops the records that were not handed out.
     pub(crate) fn close(&mut self) {
         self.intake = IntakeState::Closed;
         self.bytes -= self
@@ -278,7 +280,7 @@ impl PartitionAssignment {
         self.records = self.partitions.values().map(KafkaPartition::records).sum();
     }
 
-    /// Whether something is under way that a stop waits for.
+    /// Whether batches or commits are under way that a stop waits for.
     pub(crate) fn is_unsettled(&self) -> bool {
         let can_commit = self
             .partitions
@@ -287,7 +289,7 @@ impl PartitionAssignment {
         self.batches_out > 0 || can_commit
     }
 
-    /// Whether something may have to be done soon, without any record arriving.
+    /// Whether there may be work soon even if no record arrives.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_unsettled()
             || self
@@ -296,7 +298,7 @@ impl PartitionAssignment {
                 .any(|partition| partition.records_waiting() > 0)
     }
 
-    /// What a stop leaves behind.
+    /// The records that a stop leaves unfinished or uncommitted.
     pub(crate) fn left_behind(&self) -> ConsumerStopReport {
         let unfinished = self
             .partitions
@@ -314,7 +316,7 @@ impl PartitionAssignment {
         }
     }
 
-    /// The partitions that are ours, each with its generation.
+    /// The partitions assigned to us, each with its generation.
     pub(crate) fn places(&self) -> Vec<(TopicPartition, AssignmentGeneration)> {
         self.partitions
             .iter()
@@ -322,7 +324,7 @@ impl PartitionAssignment {
             .collect()
     }
 
-    /// Notes what the brokers say of a partition; tells whether it is still ours.
+    /// Stores the brokers' offsets of a partition; returns whether it is still assigned to us.
     pub(crate) fn set_offsets(
         &mut self,
         place: &TopicPartition,
@@ -406,7 +408,7 @@ impl PartitionAssignment {
             .collect()
     }
 
-    /// Whether so much could be committed that waiting might leave the sink without work.
+    /// Whether so many records can be committed that waiting might leave the sink idle.
     fn is_pressing(&self) -> bool {
         let whole = self
             .partitions

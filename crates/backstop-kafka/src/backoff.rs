@@ -1,10 +1,10 @@
-//! How long a batch waits before it is tried again: twice as long each time, up to a bound. Half of
-//! the wait is drawn, so that partitions that failed together do not come back together.
+//! The backoff before a batch is tried again. It doubles each time, up to a bound. Half of it is
+//! random, so that partitions that failed together do not retry together.
 
 use crate::limits::{RETRY_WAIT_MAX, RETRY_WAIT_MIN};
 use std::time::Duration;
 
-/// The wait after so many failures in a row; `draw` is between 0 and 1.
+/// The backoff after this many failures in a row; `draw` is between 0 and 1.
 pub(crate) fn wait(failures: u32, draw: f64) -> Duration {
     let doubled = 1_u32
         .checked_shl(failures.saturating_sub(1))

@@ -1,4 +1,4 @@
-//! The client: how it is set up, and what its refusal to be set up means.
+//! Configures the librdkafka client, and explains its configuration errors.
 
 use crate::context::RebalanceHandler;
 use crate::limits::HEARTBEAT_MAX;
@@ -10,7 +10,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
 
-/// A client that has subscribed. It connects by itself, and goes on trying.
+/// Opens a client and subscribes it. It connects by itself, and keeps trying.
 pub(crate) fn open(
     settings: &KafkaSettings,
     context: RebalanceHandler,
@@ -47,13 +47,14 @@ fn config(settings: &KafkaSettings) -> ClientConfig {
     );
     config.set("heartbeat.interval.ms", heartbeat.as_millis().to_string());
     config.set("auto.offset.reset", start);
-    // The client knows what it has handed to us, never what has been taken in.
+    // The client knows which records it gave us, but not which ones the sink accepted.
     config.set("enable.auto.commit", "false");
     config.set("enable.auto.offset.store", "false");
     config
 }
 
-/// The client's own words may repeat the value of a property, and that may be a password.
+/// Maps the client's error. Its message may repeat the value of a property, which may be a
+/// password.
 fn start_error(error: KafkaError) -> ConsumerStartError {
     match error {
         KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, _, name, _) => {

@@ -1,5 +1,6 @@
-//! Sends commits and waits for the answers, on a thread of its own: the client tells what came of a
-//! commit only to who waits for it (rust-rdkafka #856), and the polling thread must not wait.
+//! Sends commits and waits for the answers, on its own thread. The client reports the outcome of a
+//! commit only to a caller that waits for it (rust-rdkafka #856), and the polling thread must not
+//! wait.
 
 use crate::assignment::{OffsetCommit, OffsetCommitResult};
 use crate::consumer_state::{ConsumerPart, ConsumerState};
@@ -11,19 +12,19 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaResult;
 use std::sync::mpsc::Receiver;
 
-/// What the thread works with.
+/// The context of the committing thread.
 pub(crate) struct OffsetCommitter<'a> {
     pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
     pub(crate) state: &'a ConsumerState,
 }
 
 impl OffsetCommitter<'_> {
-    /// Goes on until the other end of `orders` is dropped.
+    /// Runs until the sender of `orders` is dropped.
     pub(crate) fn run(&self, orders: &Receiver<Vec<OffsetCommit>>) {
         for mut commits in orders {
             commits.retain(|commit| self.state.assignment().awaits(commit));
-            // One topic at a time: the client has one answer for all, and a topic that is gone must
-            // not hold up another.
+            // One topic at a time: the client gives one answer for all, and a deleted topic must
+            // not block the commits of others.
             for commits in commits.chunk_by(|one, next| one.place.topic == next.place.topic) {
                 self.commit(commits);
             }
@@ -50,7 +51,7 @@ impl OffsetCommitter<'_> {
     }
 }
 
-/// Sends commits on their way, and waits for the answer if told to.
+/// Sends commits, and waits for the answer if `mode` says so.
 pub(crate) fn send(
     consumer: &BaseConsumer<RebalanceHandler>,
     commits: &[OffsetCommit],

@@ -1,4 +1,4 @@
-//! What the threads and tasks of a source share.
+//! The state that the threads and tasks of a consumer share.
 
 use crate::assignment::{BatchTicket, PartitionAssignment, SinkOutcome};
 use crate::meters;
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct ConsumerState {
-    /// Nothing is to be given out any more, and no batch tried again.
+    /// Cancelled when no batch may be handed out or tried again.
     pub(crate) stopping: CancellationToken,
-    /// What is still with the sink is to be dropped.
+    /// Cancelled when the batches still in the sink must be dropped.
     pub(crate) abandoned: CancellationToken,
     pub(crate) phase: watch::Sender<ConsumerPhase>,
-    /// Set when a stop has waited long enough, before the group is left.
+    /// Set when a stop has waited long enough, before the consumer leaves the group.
     pub(crate) left_behind: OnceLock<ConsumerStopReport>,
     assignment: Mutex<PartitionAssignment>,
     last_failure: Mutex<Option<ConsumerFailure>>,
@@ -53,26 +53,26 @@ impl ConsumerState {
         }
     }
 
-    /// The assignment, for a moment: callbacks of the client lock it too, so never while the client
-    /// is called.
+    /// Locks the assignment. Hold the lock only briefly, and never while calling the client: its
+    /// callbacks take this lock, too.
     pub(crate) fn assignment(&self) -> MutexGuard<'_, PartitionAssignment> {
         self.assignment
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A batch was taken in.
+    /// Marks a batch as accepted.
     pub(crate) fn mark_accepted(&self, ticket: &BatchTicket) {
         self.assignment().end_batch(ticket, SinkOutcome::Accepted);
         meters::count_accepted(&ticket.place, ticket.records);
     }
 
-    /// A batch will not be tried again.
+    /// Marks a batch that will not be tried again.
     pub(crate) fn mark_abandoned(&self, ticket: &BatchTicket) {
         self.assignment().end_batch(ticket, SinkOutcome::Abandoned);
     }
 
-    /// A try of a batch has failed.
+    /// Marks that a try of a batch has failed.
     pub(crate) fn mark_failed(&self, ticket: &BatchTicket, error: &MessageSinkError) {
         self.assignment().mark_failed(ticket);
         let (records, place) = (ticket.records, &ticket.place);
@@ -82,7 +82,7 @@ impl ConsumerState {
         );
     }
 
-    /// Something went wrong that somebody may want to know of.
+    /// Logs and counts a failure, and shows it in the status.
     pub(crate) fn record_failure(&self, part: ConsumerPart, what: &str) {
         tracing::warn!(%part, "{what}");
         meters::count_failure(part);

@@ -1,4 +1,4 @@
-//! The life of a source: its threads, from the first poll until the group is left.
+//! Runs the threads of a consumer, from the first poll until it leaves the group.
 
 use crate::committer::OffsetCommitter;
 use crate::consumer_state::ConsumerState;
@@ -15,7 +15,7 @@ use std::thread::{self, Scope};
 use std::time::Instant;
 use tokio::runtime::Handle;
 
-/// What a source is made of.
+/// The parts of a consumer.
 pub(crate) struct ConsumerThread {
     pub(crate) consumer: BaseConsumer<RebalanceHandler>,
     pub(crate) state: Arc<ConsumerState>,
@@ -25,8 +25,8 @@ pub(crate) struct ConsumerThread {
 }
 
 impl ConsumerThread {
-    /// Polls on this thread, with the others beside it, and closes the client at the end: the group
-    /// is left before anybody hears that the source has stopped.
+    /// Polls on this thread, next to the other threads, and finally closes the client. The consumer
+    /// leaves the group before anyone learns that it has stopped.
     pub(crate) fn run(self) {
         let phase_guard = ConsumerPhaseGuard(Arc::clone(&self.state));
         let end = self.work();
@@ -34,7 +34,7 @@ impl ConsumerThread {
         phase_guard.set_phase(end.map_or_else(ConsumerPhase::Failed, |()| ConsumerPhase::Stopped));
     }
 
-    /// Tells why it could not go on.
+    /// Runs until the consumer stops; returns why it could not continue.
     fn work(&self) -> Result<(), String> {
         let topics: Vec<Arc<str>> = self
             .settings
@@ -44,7 +44,7 @@ impl ConsumerThread {
             .collect();
         let (consumer, state) = (&self.consumer, &self.state);
         thread::scope(|scope| {
-            // Both ends are dropped with this block, and so end the threads.
+            // This block drops the senders, and that ends the two threads.
             let (commits, orders) = mpsc::channel();
             let (_surveying, stop) = mpsc::channel();
             let (sink, runtime) = (&self.sink, &self.runtime);
@@ -79,13 +79,13 @@ impl ConsumerThread {
         })
     }
 
-    /// Finishes what is under way, as long as there is time.
+    /// Finishes batches and commits under way, within the deadline.
     fn shut_down(&self, poller: &ConsumerPoller<'_>) {
         self.state.stopping.cancel();
         self.state.phase.send_replace(ConsumerPhase::Stopping);
         poller.finish(Instant::now() + self.settings.stop_wait);
         let left_behind = self.state.assignment().left_behind();
-        // Nobody else sets it.
+        // No other code sets it, so `set` cannot fail.
         let _ = self.state.left_behind.set(left_behind);
         self.state.abandoned.cancel();
     }
@@ -102,7 +102,7 @@ fn spawn_thread<'scope>(
         .map(drop)
 }
 
-/// Says how the source ended, even if it panicked.
+/// Publishes how the consumer ended, even after a panic.
 struct ConsumerPhaseGuard(Arc<ConsumerState>);
 
 impl ConsumerPhaseGuard {

@@ -1,6 +1,6 @@
-//! What the client calls back: assignments that come and go, errors, its log.
+//! The client's callbacks: rebalances, errors, its log.
 //!
-//! All of it runs on the polling thread, within a poll. Nothing here waits.
+//! They all run on the polling thread, within a poll, so nothing here waits.
 
 use crate::assignment::ReleaseReason;
 use crate::committer;
@@ -14,7 +14,7 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Reb
 use rdkafka::error::KafkaError;
 use std::sync::Arc;
 
-/// The client's view of a source.
+/// The callback context of the client.
 pub(crate) struct RebalanceHandler {
     pub(crate) state: Arc<ConsumerState>,
 }
@@ -26,9 +26,9 @@ impl RebalanceHandler {
         self.state.assignment().assign(places);
     }
 
-    /// The commit need not be waited for: the client sends it before it gives the partitions up,
-    /// and does not rejoin the group, or leave it, until it has been answered or has timed out. Its
-    /// log tells of a refusal.
+    /// The commit need not be waited for. The client sends it before it gives up the partitions,
+    /// and does not rejoin or leave the group until it was answered or timed out. The client's log
+    /// reports a refusal.
     fn on_release(&self, consumer: &BaseConsumer<Self>, places: &[TopicPartition]) {
         let departure = if consumer.assignment_lost() {
             ReleaseReason::Lost

@@ -1,4 +1,4 @@
-//! Brings one batch to the sink, however often that takes.
+//! Delivers one batch to the sink, with retries.
 
 use crate::assignment::MessageBatch;
 use crate::backoff;
@@ -10,7 +10,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// Tries until the batch is taken in, or no longer counts, or the source stops.
+/// Retries until the sink accepts the batch, its partition is taken away, or the consumer stops.
 pub(crate) async fn deliver(
     batch: MessageBatch,
     sink: Arc<dyn MessageSink>,
@@ -35,7 +35,7 @@ async fn deliver_until_accepted(
             () = tokio::time::sleep(backoff::wait(failures, rand::random())) => {}
             () = state.stopping.cancelled() => {}
         }
-        // A batch of a former generation belongs to somebody else by now.
+        // The partition of an older generation may have another owner by now.
         if state.stopping.is_cancelled() || !state.assignment().is_owned(&batch.ticket) {
             return state.mark_abandoned(&batch.ticket);
         }
@@ -43,7 +43,7 @@ async fn deliver_until_accepted(
     state.mark_accepted(&batch.ticket);
 }
 
-/// A sink that panics has not taken anything in.
+/// Calls the sink once. If the sink panics, it has not accepted the batch.
 async fn attempt(
     sink: &dyn MessageSink,
     messages: Vec<KafkaMessage>,

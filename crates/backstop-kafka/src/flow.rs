@@ -1,6 +1,6 @@
-//! When a partition is paused, and when it goes on.
+//! When a partition is paused, and when it is resumed.
 //!
-//! | was | in hand | becomes |
+//! | was | load | becomes |
 //! |---|---|---|
 //! | any | a batch that the sink refuses | failing |
 //! | flowing | less than every bound | flowing |
@@ -8,17 +8,17 @@
 //! | full, failing | half of a bound or more | full |
 //! | full, failing | less than half of every bound | flowing |
 //!
-//! A pause throws away what the client has fetched ahead, and fetching begins again only after up
-//! to a second. So a partition that is paused stays so until there is room worth fetching for, and
-//! goes on while there is something left to hand out.
+//! A pause discards the records that the client has prefetched, and fetching resumes only after up
+//! to a second. So a paused partition stays paused until there is enough room to make fetching
+//! worthwhile, and it resumes while there are still records left to hand out.
 
 /// Whether records of a partition are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KafkaFlow {
     Flowing,
-    /// Not until some of those that have arrived are on their way.
+    /// Paused until some of the records that have arrived are handed out or committed.
     Full,
-    /// Not until the sink has taken in the batch it refuses.
+    /// Paused until the sink accepts the batch that it refuses.
     Failing,
 }
 
@@ -26,15 +26,15 @@ pub enum KafkaFlow {
 pub(crate) struct KafkaLoad {
     /// Batches of the partition whose last try failed.
     pub(crate) failing: usize,
-    /// Records of the partition that were not given out.
+    /// Records of the partition that were not handed to the sink.
     pub(crate) partition_waiting: usize,
     /// Records of all partitions that are not committed.
     pub(crate) records: usize,
-    /// Bytes of all records that have not been taken in.
+    /// Bytes of all records that the sink has not accepted.
     pub(crate) bytes: usize,
 }
 
-/// What may be in hand.
+/// The bounds on records and bytes in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KafkaBounds {
     pub(crate) partition_waiting: usize,
@@ -42,7 +42,7 @@ pub(crate) struct KafkaBounds {
     pub(crate) bytes: usize,
 }
 
-/// What becomes of a partition.
+/// The next flow of a partition.
 pub(crate) fn decide(was: KafkaFlow, load: &KafkaLoad, bounds: &KafkaBounds) -> KafkaFlow {
     let over = |share: usize| {
         load.partition_waiting >= bounds.partition_waiting.div_ceil(share)

@@ -1,7 +1,7 @@
 //! How far the group is behind, as the brokers see it.
 //!
-//! They are asked, on a thread of its own: the client's idea of a high watermark stands still while
-//! a partition is paused, which is when the lag matters most.
+//! A thread of its own asks the brokers. The client's own high watermark stands still while a
+//! partition is paused, and that is when the lag matters most.
 
 use crate::consumer_state::{ConsumerPart, ConsumerState};
 use crate::context::RebalanceHandler;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// What the brokers say of a partition.
+/// The offsets that the brokers report for a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PartitionOffsets {
     pub(crate) high: i64,
@@ -25,7 +25,7 @@ pub(crate) struct PartitionOffsets {
     pub(crate) lag: u64,
 }
 
-/// Measures the lag again and again.
+/// Measures the lag at a fixed interval.
 pub(crate) struct LagMonitor<'a> {
     pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
     pub(crate) state: &'a ConsumerState,
@@ -36,7 +36,7 @@ pub(crate) struct LagMonitor<'a> {
 type OffsetMap = BTreeMap<TopicPartition, i64>;
 
 impl LagMonitor<'_> {
-    /// Goes on until the other end of `stop` is dropped.
+    /// Runs until the sender of `stop` is dropped.
     pub(crate) fn run(&self, stop: &Receiver<()>) {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(self.every) {
             if let Err(error) = self.round() {
@@ -74,8 +74,8 @@ impl LagMonitor<'_> {
                 committed,
                 lag,
             };
-            // Noted and shown under one lock: a partition that goes meanwhile must not leave its
-            // lag standing.
+            // Stored and published under one lock: if the partition is taken away meanwhile, its
+            // lag must not remain in the metrics.
             let mut assignment = self.state.assignment();
             if assignment.set_offsets(place, *generation, offsets) {
                 meters::record_lag(place, lag);
@@ -84,7 +84,7 @@ impl LagMonitor<'_> {
         Ok(())
     }
 
-    /// One request to each broker, however many partitions there are.
+    /// Sends one request to each broker, however many partitions there are.
     fn fetch_offsets<'a>(
         &self,
         places: impl Iterator<Item = &'a TopicPartition>,
@@ -100,8 +100,8 @@ impl LagMonitor<'_> {
     }
 }
 
-/// The high watermark less what is committed. Where nothing is, the group begins where the settings
-/// say.
+/// The high watermark less the committed offset. Without a committed offset, the group starts where
+/// the settings say.
 fn lag(high: i64, low: Option<i64>, committed: Option<i64>, start: StartOffset) -> u64 {
     let begins = match start {
         StartOffset::Earliest => low.unwrap_or(0),

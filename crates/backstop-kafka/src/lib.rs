@@ -1,12 +1,12 @@
-//! A consumer group of Kafka as a source of records.
+//! A Kafka consumer group as a source of records.
 //!
-//! Records go to a [`MessageSink`] in batches, partitions in parallel. What the sink has taken in is
-//! committed, and nothing else: a crash, a rebalance or an outage may bring a record twice, never
-//! lose one. How many come twice is bounded by [`KafkaSettings::partition_uncommitted_max`], for each
-//! partition and each time it changes hands without a farewell.
+//! Records go to a [`MessageSink`] in batches, partitions in parallel. Only records that the sink
+//! has accepted are committed: a crash, a rebalance or an outage may deliver a record twice, but
+//! never loses one. [`KafkaSettings::partition_uncommitted_max`] bounds how many records come
+//! twice, for each partition and each time it changes its owner without a clean hand-over.
 //!
-//! Knows Kafka and the sink's answer. Does not know what a record says, and keeps nothing of its
-//! own: the group's committed offsets are all there is to remember.
+//! This crate knows Kafka and the sink's answer. It does not know what a record means, and it
+//! stores nothing itself: the committed offsets of the group are its only state.
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -37,33 +37,33 @@
 //! ## Rebalances
 //!
 //! Members share partitions by the classic protocol, by default with the cooperative-sticky
-//! strategy (the property `partition.assignment.strategy` chooses another). A partition that is
-//! revoked is committed as far as it has been taken in without a gap; what is still with the sink
-//! no longer counts, and comes again to the next owner. So a sink must recognise a record it has
-//! seen: topic, partition and offset name it.
+//! strategy (the property `partition.assignment.strategy` chooses another). When a partition is
+//! revoked, its accepted records up to the first gap are committed. Batches that the sink still
+//! works on no longer count, and come again to the next owner. So a sink must recognise a record it
+//! has seen: topic, partition and offset identify it.
 //!
 //! ## Back-pressure
 //!
-//! A partition of which too much waits, or whose batch the sink refuses, is paused; polling goes
-//! on, so the group never mistakes a busy member for a dead one. What was given to the sink counts
-//! until its commit is acknowledged.
+//! A partition is paused if too many of its records wait, or if the sink refuses its batch. Polling
+//! continues, so the group never mistakes a busy member for a dead one. Records that were handed to
+//! the sink count until their commit is acknowledged.
 //!
 //! ## Metrics
 //!
 //! | name | kind | labels | counts |
 //! |---|---|---|---|
 //! | `backstop_kafka_lag` | gauge | `topic`, `partition` | high watermark less committed offset, of assigned partitions; 0 once a partition is gone |
-//! | `backstop_kafka_records_total` | counter | `topic` | records taken in |
-//! | `backstop_kafka_batches_total` | counter | `topic` | batches taken in |
+//! | `backstop_kafka_records_total` | counter | `topic` | records that the sink accepted |
+//! | `backstop_kafka_batches_total` | counter | `topic` | batches that the sink accepted |
 //! | `backstop_kafka_commits_total` | counter | `topic` | committed offsets that were acknowledged |
 //! | `backstop_kafka_rebalances_total` | counter | `change` | partitions `assigned`, `revoked` or `lost` |
 //! | `backstop_kafka_failures_total` | counter | `part` | failures of `sink`, `commit`, `client`, `survey` |
 //!
 //! ## TLS
 //!
-//! Properties of TLS and SASL are passed on as they are. TLS and SCRAM need OpenSSL, which the
-//! client is built with if the program depends on `rdkafka` with the feature `ssl`; SASL/PLAIN does
-//! not.
+//! Properties of TLS and SASL are passed to the client unchanged. TLS and SCRAM need OpenSSL: the
+//! client is built with it if the program depends on `rdkafka` with the feature `ssl`. SASL/PLAIN
+//! does not need it.
 
 mod assignment;
 mod backoff;

@@ -1,10 +1,10 @@
-//! A record as the sink sees it.
+//! A Kafka record as the sink gets it.
 
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// About what a record takes up beside its key and payload.
+/// The approximate memory of a record besides its key and payload.
 const OVERHEAD_BYTES: usize = 200;
 
 /// A partition of a topic.
@@ -21,25 +21,24 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// A record. Topic, partition and offset name it: whoever sees the same three again sees the same
-/// record again.
+/// A record. Topic, partition and offset identify it: the same three always mean the same record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KafkaMessage {
     pub topic: Arc<str>,
     /// The partition of the topic.
     pub partition: i32,
-    /// Its place in the partition. Offsets grow, with gaps.
+    /// The offset in the partition. Offsets grow, with gaps.
     pub offset: i64,
-    /// Its key, if it has one.
+    /// The record's key, if it has one.
     pub key: Option<Bytes>,
-    /// What it says; nothing in a tombstone.
+    /// The record's value; `None` in a tombstone.
     pub payload: Option<Bytes>,
     /// Milliseconds since 1970, set by the producer or the broker.
     pub timestamp_ms: Option<i64>,
 }
 
 impl KafkaMessage {
-    /// The partition it belongs to.
+    /// The partition that the record belongs to.
     pub fn topic_partition(&self) -> TopicPartition {
         TopicPartition {
             topic: Arc::clone(&self.topic),
@@ -47,7 +46,7 @@ impl KafkaMessage {
         }
     }
 
-    /// What it counts for in bounds of bytes.
+    /// The weight of the record in bounds of bytes.
     pub(crate) fn weight(&self) -> usize {
         let length = |part: &Option<Bytes>| part.as_ref().map_or(0, Bytes::len);
         OVERHEAD_BYTES + length(&self.key) + length(&self.payload)

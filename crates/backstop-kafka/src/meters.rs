@@ -1,4 +1,4 @@
-//! The metrics; their names are listed at the head of the crate.
+//! The metrics; the head of the crate lists their names.
 
 use crate::assignment::ReleaseReason;
 use crate::consumer_state::ConsumerPart;

@@ -1,7 +1,8 @@
-//! One partition in one assignment: what has arrived, what is with the sink, how far it may be
-//! committed.
+//! One partition in one assignment: the records that wait, the batches in the sink, and the
+//! accepted prefix.
 //!
-//! Decides when a batch is cut and whether records flow. Knows nothing of other partitions.
+//! Decides when a batch is cut and whether records are fetched. It knows nothing of other
+//! partitions.
 
 use crate::flow::{self, KafkaBounds, KafkaFlow, KafkaLoad};
 use crate::lag_monitor::PartitionOffsets;
@@ -10,36 +11,36 @@ use crate::prefix::{AcceptedPrefix, BatchNumber};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Tells one assignment of a partition from all others. What was given out in one never counts in
-/// another.
+/// Distinguishes one assignment of a partition from all others. A batch of one assignment never
+/// counts in another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct AssignmentGeneration(pub(crate) u64);
 
-/// When a batch is cut.
+/// The rules for cutting batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchCutting {
     pub(crate) records_max: usize,
     pub(crate) bytes_max: usize,
-    /// How long a record waits for company.
+    /// How long a record waits for others to fill its batch.
     pub(crate) wait: Duration,
-    /// Batches of a partition that may be with the sink at once.
+    /// The most batches of a partition in the sink at once.
     pub(crate) batches_max: usize,
-    /// Records of a partition that may have been given out and not be committed.
+    /// The most records of a partition that were handed to the sink and are not committed.
     pub(crate) uncommitted_max: usize,
 }
 
-/// Records cut off to be given to the sink.
+/// A batch that was cut for the sink.
 pub(crate) struct CutBatch {
     pub(crate) number: BatchNumber,
     pub(crate) messages: Vec<KafkaMessage>,
     pub(crate) bytes: usize,
 }
 
-/// A partition that is ours.
+/// A partition that is assigned to us.
 pub(crate) struct KafkaPartition {
     pub(crate) generation: AssignmentGeneration,
     pub(crate) prefix: AcceptedPrefix,
-    /// What the brokers said last.
+    /// The offsets that the brokers reported last.
     pub(crate) offsets: Option<PartitionOffsets>,
     waiting: VecDeque<BufferedMessage>,
     in_flight: BTreeSet<BatchNumber>,
@@ -52,15 +53,15 @@ struct BufferedMessage {
     message: KafkaMessage,
 }
 
-/// What the client was told about the partition.
+/// The flow that the client was last set to for this partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ClientFlow {
-    /// Nothing in this assignment. The client may still hold to a pause of an earlier one.
+    /// Not set in this assignment. The client may still apply a pause of an earlier assignment.
     Unset,
     Set(KafkaFlow),
 }
 
-/// What to tell the client.
+/// The change of flow to request from the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlowChange {
     Pause,
@@ -87,7 +88,7 @@ impl KafkaPartition {
         });
     }
 
-    /// The next batch, if it is time for one and the sink has room.
+    /// Cuts the next batch, if one is due and the sink has room.
     pub(crate) fn cut(&mut self, cutting: &BatchCutting, now: Instant) -> Option<CutBatch> {
         let count = self.next_batch_len(cutting);
         let has_room = self.failing.is_empty()
@@ -112,18 +113,18 @@ impl KafkaPartition {
         })
     }
 
-    /// Notes that a try of a batch has failed.
+    /// Marks that a try of a batch has failed.
     pub(crate) fn mark_failed(&mut self, number: BatchNumber) {
         self.failing.insert(number);
     }
 
-    /// Notes that a batch is no longer with the sink.
+    /// Marks that a batch is no longer in the sink.
     pub(crate) fn mark_returned(&mut self, number: BatchNumber) {
         self.in_flight.remove(&number);
         self.failing.remove(&number);
     }
 
-    /// What to tell the client, if it is something else than last time.
+    /// The change to request from the client; `None` if its flow is already right.
     pub(crate) fn change_flow(
         &mut self,
         records: usize,
@@ -164,12 +165,12 @@ impl KafkaPartition {
         self.records_waiting() + self.prefix.records()
     }
 
-    /// Of those, the ones that were not given out.
+    /// Those of [`KafkaPartition::records`] that were not handed to the sink.
     pub(crate) fn records_waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Drops what was not given out; tells how many bytes that were.
+    /// Drops the records that were not handed to the sink; returns how many bytes they had.
     pub(crate) fn drop_waiting(&mut self) -> usize {
         self.waiting
             .drain(..)
@@ -177,7 +178,7 @@ impl KafkaPartition {
             .sum()
     }
 
-    /// Full, waited long enough, or nothing more will come for now.
+    /// Whether the batch is full, has waited long enough, or cannot grow for now.
     fn is_ripe(&self, count: usize, cutting: &BatchCutting, now: Instant) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
@@ -188,7 +189,7 @@ impl KafkaPartition {
             || self.flow() != KafkaFlow::Flowing
     }
 
-    /// How many of those that wait make one batch: at least one, however large it is.
+    /// How many waiting records make up the next batch: at least one, however large it is.
     fn next_batch_len(&self, cutting: &BatchCutting) -> usize {
         let weights = self.waiting.iter().map(|waiting| waiting.message.weight());
         let sums = weights.scan(0_usize, |sum, weight| {

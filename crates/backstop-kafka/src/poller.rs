@@ -1,5 +1,5 @@
-//! The polling thread: does what the assignment plans, and polls, so that the group never takes
-//! this member for dead while the sink works.
+//! The polling thread. It carries out the plan of the assignment, and polls, so that the group
+//! never takes this member for dead while the sink works.
 
 use crate::assignment::{BufferRoom, OffsetCommit, PollPlan};
 use crate::consumer_state::{ConsumerPart, ConsumerState};
@@ -19,7 +19,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// What the thread works with.
+/// The context of the polling thread.
 pub(crate) struct ConsumerPoller<'a> {
     pub(crate) consumer: &'a BaseConsumer<RebalanceHandler>,
     pub(crate) state: &'a Arc<ConsumerState>,
@@ -29,16 +29,16 @@ pub(crate) struct ConsumerPoller<'a> {
     pub(crate) commits: Sender<Vec<OffsetCommit>>,
 }
 
-/// What a poll came to.
+/// The result of one poll.
 enum KafkaPollResult {
     Record(BufferRoom),
     Nothing,
-    /// The client cannot go on.
+    /// The client failed and cannot continue.
     Fatal(String),
 }
 
 impl ConsumerPoller<'_> {
-    /// Works until the source stops, or until the client cannot go on; then tells why.
+    /// Runs until the consumer stops, or until the client cannot continue; then returns why.
     pub(crate) fn work(&self) -> Result<(), String> {
         while !self.state.stopping.is_cancelled() {
             self.round()?;
@@ -46,7 +46,7 @@ impl ConsumerPoller<'_> {
         Ok(())
     }
 
-    /// Waits for what is with the sink, and for commits, until the deadline.
+    /// Waits for the batches in the sink, and for commits, until the deadline.
     pub(crate) fn finish(&self, deadline: Instant) {
         self.state.assignment().close();
         let ours = self.state.assignment().places();
@@ -91,7 +91,7 @@ impl ConsumerPoller<'_> {
         Ok(())
     }
 
-    /// Takes what has come, within bounds, and waits a little if nothing has.
+    /// Takes fetched records, within bounds, and waits a little if there are none.
     fn receive(&self) -> Result<(), String> {
         let mut wait = if self.state.assignment().is_busy() {
             POLL_BUSY
@@ -117,7 +117,7 @@ impl ConsumerPoller<'_> {
             Some(Err(error @ KafkaError::MessageConsumptionFatal(_))) => {
                 KafkaPollResult::Fatal(error.to_string())
             }
-            // The context has noted it; the client tries again by itself.
+            // The context has recorded the error; the client retries by itself.
             Some(Err(_)) | None => KafkaPollResult::Nothing,
         }
     }

@@ -1,16 +1,16 @@
-//! How far a partition may be committed: to the end of the batches that have been taken in without
-//! one missing between.
+//! How far a partition may be committed: to the end of the accepted batches, up to the first gap.
 //!
-//! | given out | taken in | end of the prefix |
+//! | handed out | accepted | end of the prefix |
 //! |---|---|---|
 //! | a b c | – | nothing |
 //! | a b c | b c | nothing |
 //! | a b c | a | a |
 //! | a b c | a b c | c |
 //!
-//! The order is that of giving out, never that of offsets: these have gaps, and begin anew if a
-//! topic was cut off. A batch is remembered until its commit was acknowledged, since until then it
-//! would come again after a crash. Knows one partition in one assignment.
+//! The batches are ordered by when they were handed out, never by offset: offsets have gaps, and
+//! start over if a topic was truncated. A batch is remembered until its commit is acknowledged,
+//! because until then it would come again after a crash. A prefix covers one partition in one
+//! assignment.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ use std::collections::VecDeque;
 #[derive(Default, Debug)]
 pub(crate) struct AcceptedPrefix {
     pieces: VecDeque<PrefixBatch>,
-    /// The number of the first piece.
+    /// The number of the first batch in `pieces`.
     first: u64,
-    /// So many of the first pieces have been taken in.
+    /// How many of the first batches were accepted.
     accepted: usize,
     records_accepted: usize,
     records: usize,
@@ -32,7 +32,7 @@ pub(crate) struct BatchNumber(u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CommitMark {
-    /// The last batch it covers.
+    /// The last batch that the commit covers.
     pub(crate) through: BatchNumber,
     /// The offset after that batch's last record.
     pub(crate) offset: i64,
@@ -52,7 +52,7 @@ enum PrefixBatchState {
 }
 
 impl AcceptedPrefix {
-    /// Notes a batch that ends before the offset `end`.
+    /// Adds a batch that ends before the offset `end`.
     pub(crate) fn push(&mut self, end: i64, records: usize) -> BatchNumber {
         let number = BatchNumber(self.first + self.pieces.len() as u64);
         self.pieces.push_back(PrefixBatch {
@@ -64,7 +64,7 @@ impl AcceptedPrefix {
         number
     }
 
-    /// Notes that a batch has been taken in.
+    /// Marks a batch as accepted.
     pub(crate) fn mark_accepted(&mut self, number: BatchNumber) {
         if let Some(piece) = self
             .position(number)
@@ -82,7 +82,7 @@ impl AcceptedPrefix {
         }
     }
 
-    /// What may be committed and is not.
+    /// The commit that is possible and was not acknowledged yet.
     pub(crate) fn mark(&self) -> Option<CommitMark> {
         let last = self.accepted.checked_sub(1)?;
         let through = BatchNumber(self.first + last as u64);
@@ -92,7 +92,7 @@ impl AcceptedPrefix {
         })
     }
 
-    /// Forgets what has been committed.
+    /// Removes the batches that were committed.
     pub(crate) fn drop_committed(&mut self, through: BatchNumber) {
         while self.accepted > 0 && self.first <= through.0 {
             let piece = self
@@ -106,17 +106,17 @@ impl AcceptedPrefix {
         }
     }
 
-    /// Records that have been given out and are not committed.
+    /// Records that were handed out and are not committed.
     pub(crate) fn records(&self) -> usize {
         self.records
     }
 
-    /// Of those, the ones that may be committed.
+    /// Those of [`AcceptedPrefix::records`] that may be committed.
     pub(crate) fn records_accepted(&self) -> usize {
         self.records_accepted
     }
 
-    /// Of all that were given out, the ones that the sink has not taken in.
+    /// Records that were handed out and that the sink has not accepted.
     pub(crate) fn records_in_flight(&self) -> usize {
         let out = self
             .pieces

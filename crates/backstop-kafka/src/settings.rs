@@ -1,4 +1,4 @@
-//! What a source is told, and whether it can be.
+//! The settings of a consumer, and their validation.
 
 mod properties;
 
@@ -12,62 +12,62 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a source is told. Made with [`KafkaSettings::new`]; the fields may then be changed.
+/// The settings of a consumer. Created with [`KafkaSettings::new`]; the fields may then be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct KafkaSettings {
-    /// Where the brokers are: `host:port`, several with commas between.
+    /// The addresses of the brokers: `host:port`, separated by commas.
     pub brokers: String,
     pub topics: Vec<String>,
-    /// The group whose members share the partitions.
+    /// The consumer group whose members share the partitions.
     pub group: String,
     /// Further properties of librdkafka, such as those of TLS and SASL.
     pub properties: KafkaProperties,
-    /// Where a group begins that has committed nothing.
+    /// Where a group starts that has committed nothing.
     pub start: StartOffset,
-    /// Records of one batch at most.
+    /// The most records of one batch.
     pub batch_records_max: usize,
-    /// Bytes of one batch at most; a record that is larger comes alone.
+    /// The most bytes of one batch; a record that is larger comes alone.
     pub batch_bytes_max: usize,
-    /// How long a record waits for others to make a batch with.
+    /// How long a record waits for others to fill its batch.
     pub batch_wait: Duration,
-    /// Batches of one partition that are with the sink at once. With one, the records of a
-    /// partition are taken in in their order, whatever fails; more are for sinks that put them in
-    /// order themselves.
+    /// The most batches of one partition in the sink at once. With one, the sink gets the records
+    /// of a partition in their order, whatever fails. Larger values are for sinks that order
+    /// records themselves.
     pub partition_batches_max: usize,
-    /// Records of one partition that were given to the sink and are not committed. So many can come
-    /// twice after a crash.
+    /// The most records of one partition that were handed to the sink and are not committed. After
+    /// a crash, up to this many come twice.
     pub partition_uncommitted_max: usize,
-    /// Records of one partition that have arrived and wait for the sink; past it the partition is
+    /// The most records of one partition that wait for the sink; at this bound the partition is
     /// paused. With room for two seconds of work, the sink never waits for the brokers.
     pub partition_waiting_max: usize,
-    /// Records of all partitions that have arrived and are not committed. Leave room for some
-    /// partitions that are stuck: once they have used it up, all wait for them.
+    /// The most records of all partitions that have arrived and are not committed. Leave room for
+    /// some stuck partitions: once they have used it up, all other partitions wait for them.
     pub records_max: usize,
-    /// Bytes of all records that have arrived and are not taken in.
+    /// The most bytes of all records that have arrived and are not accepted.
     pub bytes_max: usize,
-    /// How long the group waits for a member that does not answer before its partitions go to
-    /// others.
+    /// How long the group waits for a silent member before its partitions go to others.
     pub session_timeout: Duration,
-    /// How long offsets wait to be committed together. Much to commit does not wait.
+    /// How long offsets wait to be committed together. If many records can be committed, they do
+    /// not wait.
     pub commit_every: Duration,
     /// How often the lag is measured.
     pub lag_every: Duration,
-    /// How long a stop waits for what is under way.
+    /// How long a stop waits for batches and commits under way.
     pub stop_wait: Duration,
 }
 
-/// Where a group begins that has committed nothing, or whose offset the broker no longer has.
+/// Where a group starts that has committed nothing, or whose offset the broker no longer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartOffset {
-    /// With the oldest record there is.
+    /// With the oldest record that the broker still has.
     Earliest,
-    /// With the first record that comes after joining. Until the first commit of a partition, a
-    /// change of its owner begins anew, so records may be passed over.
+    /// With the first record that arrives after joining. Until the first commit of a partition,
+    /// each new owner starts in the same way, so records may be skipped.
     Latest,
 }
 
-/// Why settings cannot be used.
+/// Why a consumer rejects its settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KafkaSettingsError {
@@ -84,27 +84,27 @@ pub enum KafkaSettingsError {
     Range {
         setting: &'static str,
         is: String,
-        /// The least it may be.
+        /// The smallest value that is allowed.
         min: String,
-        /// The most it may be.
+        /// The largest value that is allowed.
         max: String,
     },
-    /// A bound is below one that has to fit into it.
+    /// A bound is smaller than another one that has to fit into it.
     #[error(
         "`{setting}` is smaller than `{than}`, so nothing could move; raise the one or lower the other"
     )]
     Smaller {
         setting: &'static str,
-        /// What has to fit into it.
+        /// The setting that has to fit into it.
         than: &'static str,
     },
-    /// A property that is not the user's to set.
+    /// The consumer sets this property itself.
     #[error("the property `{0}` is set by the source itself; remove it from `properties`")]
     Property(String),
 }
 
 impl KafkaSettings {
-    /// `KafkaSettings` for reading topics as a member of a group, with everything else at its default.
+    /// Settings for reading topics as a member of a group, with everything else at its default.
     pub fn new<T: Into<String>>(
         brokers: impl Into<String>,
         topics: impl IntoIterator<Item = T>,
@@ -131,7 +131,7 @@ impl KafkaSettings {
         }
     }
 
-    /// Whether a source can be started with them.
+    /// Checks whether a consumer can be started with these settings.
     pub fn check(&self) -> Result<(), KafkaSettingsError> {
         self.check_names()?;
         self.check_bounds()?;
@@ -225,7 +225,7 @@ impl KafkaSettings {
         within("stop_wait", &self.stop_wait, zero..=limits::STOP_WAIT_MAX)
     }
 
-    /// What the assignment goes by.
+    /// The rules that the assignment follows.
     pub(crate) fn rules(&self) -> AssignmentRules {
         AssignmentRules {
             cutting: BatchCutting {

@@ -1,4 +1,4 @@
-//! A source: started, watched, stopped.
+//! Starts, watches and stops a consumer.
 
 use crate::assignment::PartitionAssignment;
 use crate::client;
@@ -16,48 +16,49 @@ use std::thread;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// A consumer group's records, for a sink.
+/// Consumes the topics of a consumer group and passes the records to a sink.
 #[derive(Debug)]
 pub struct KafkaConsumer;
 
-/// A source at work. Dropped, it stops all the same, but nobody waits for that.
+/// A running consumer. Dropping it stops the consumer, but does not wait for the end.
 pub struct RunningConsumer {
     state: Arc<ConsumerState>,
     stop_wait: Duration,
 }
 
-/// Why a source cannot be started. No message repeats the value of a property.
+/// Why a consumer cannot be started. No message repeats the value of a property.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumerStartError {
-    /// The settings make no sense.
+    /// The settings failed their validation.
     #[error(transparent)]
     Settings(#[from] KafkaSettingsError),
-    /// The sink would have nowhere to run.
+    /// There is no tokio runtime for the sink to run on.
     #[error(
         "a source is started within a tokio runtime, which its sink runs on; there is none here"
     )]
     NoRuntime,
-    /// There is no such property.
+    /// librdkafka has no such property.
     #[error("librdkafka knows no property `{0}`; its CONFIGURATION.md lists them")]
     UnknownProperty(String),
-    /// A property cannot have this value.
+    /// The property cannot have this value.
     #[error(
         "librdkafka does not take the value of `{0}`; its CONFIGURATION.md says what it may be. \
          For TLS and SCRAM, build with rdkafka's feature `ssl`"
     )]
     BadProperty(String),
-    /// The client does not take the settings.
+    /// The client rejects the settings.
     #[error("the Kafka client does not take the settings: {0}")]
     Client(String),
-    /// The system gives no thread.
+    /// The operating system provides no thread.
     #[error("no thread for the Kafka client: {0}; raise the limit of threads")]
     Thread(#[from] std::io::Error),
 }
 
 impl KafkaConsumer {
-    /// Joins the group and begins to hand records to the sink. Answers at once: brokers that cannot
-    /// be reached are tried until they can, and [`RunningConsumer::status`] says so.
+    /// Joins the group and starts to pass records to the sink. Returns at once. While brokers
+    /// cannot be reached, the consumer keeps trying, and [`RunningConsumer::status`] shows the
+    /// failure.
     pub fn start(
         settings: &KafkaSettings,
         sink: Arc<dyn MessageSink>,
@@ -90,7 +91,7 @@ impl KafkaConsumer {
 }
 
 impl RunningConsumer {
-    /// Hands out nothing further, finishes what is under way, commits, and leaves the group.
+    /// Hands out no further batches, finishes those under way, commits, and leaves the group.
     pub async fn stop(self) -> ConsumerStopReport {
         self.state.stopping.cancel();
         let stop_timeout = self.stop_wait + LEAVE_WAIT_MAX;
@@ -106,8 +107,7 @@ impl RunningConsumer {
         left_behind.unwrap_or_else(|| self.state.assignment().left_behind())
     }
 
-    /// Waits until the source has left the group, because it was stopped or because it could not go
-    /// on.
+    /// Waits until the consumer has left the group, because it was stopped or could not continue.
     pub async fn ended(&self) -> ConsumerPhase {
         let mut phase = self.state.phase.subscribe();
         let ended = phase
@@ -120,8 +120,7 @@ impl RunningConsumer {
         self.state.status()
     }
 
-    /// The lag of all partitions assigned to this member; nothing until each has been measured
-    /// once.
+    /// The lag of all partitions assigned to this member; `None` until each has been measured once.
     pub fn lag(&self) -> Option<u64> {
         self.status()
             .partitions

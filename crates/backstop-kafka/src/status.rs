@@ -1,4 +1,4 @@
-//! What a source says of itself.
+//! The status of a consumer.
 
 use crate::flow::KafkaFlow;
 use crate::message::TopicPartition;
@@ -10,21 +10,22 @@ pub struct ConsumerStatus {
     pub phase: ConsumerPhase,
     /// The partitions that are assigned to it.
     pub partitions: Vec<PartitionStatus>,
-    /// What went wrong last, if anything ever did. It may be over.
+    /// The last failure, if there was one. Its cause may be gone by now.
     pub last_failure: Option<ConsumerFailure>,
 }
 
-/// Where in its life a source is.
+/// The phase in the life of a consumer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConsumerPhase {
-    /// It takes records, or waits for some.
+    /// It receives records, or waits for some.
     Running,
-    /// It finishes what is under way.
+    /// It finishes batches and commits under way.
     Stopping,
     /// It has left the group.
     Stopped,
-    /// It has left the group because it could not go on. Start another when the cause is gone.
+    /// It has left the group because it could not continue. Start another one when the cause is
+    /// gone.
     Failed(String),
 }
 
@@ -34,15 +35,15 @@ pub struct PartitionStatus {
     pub place: TopicPartition,
     /// Whether its records are fetched.
     pub flow: KafkaFlow,
-    /// Records that have arrived and were not given to the sink.
+    /// Records that have arrived and were not handed to the sink.
     pub records_waiting: usize,
-    /// Records that were given to the sink and are not committed. After a crash these come again.
+    /// Records that were handed to the sink and are not committed. After a crash these come again.
     pub records_uncommitted: usize,
     /// The offset after its last record, when the lag was last measured.
     pub high_watermark: Option<i64>,
-    /// The offset up to which the group had committed then; nothing if it never has.
+    /// The offset that the group had committed then; `None` if it never has.
     pub committed: Option<i64>,
-    /// The high watermark less what is committed; nothing before the first measurement.
+    /// The high watermark less the committed offset; `None` before the first measurement.
     pub lag: Option<u64>,
 }
 
@@ -53,14 +54,14 @@ pub struct ConsumerFailure {
     pub what: String,
 }
 
-/// What a stop left behind. Both are none unless the deadline passed or the brokers did not answer;
-/// what is left behind comes again.
+/// What a stop left behind. Both counts are 0 unless the deadline passed or the brokers did not
+/// answer. The records that they count come again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConsumerStopReport {
-    /// Records that were with the sink and had not been taken in.
+    /// Records in the sink that were not accepted.
     pub unfinished: usize,
-    /// Records that were taken in and could not be committed, because of an unfinished one before
-    /// them or because no broker acknowledged it.
+    /// Records that were accepted and could not be committed, because an unfinished one precedes
+    /// them or no broker acknowledged the commit.
     pub uncommitted: usize,
 }

@@ -1,4 +1,4 @@
-//! Records of a topic go to a stream.
+//! A sink that passes the records of a topic to a stream.
 
 use crate::message::KafkaMessage;
 use crate::sink::{MessageSink, MessageSinkError};
@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use backstop::streams::{RecordFields, RecordOutcome, RunningStream};
 use std::sync::Arc;
 
-/// Brings records to a stream that is served in this process. What is no record of the stream is
-/// put aside as a dead letter; a message without a value says nothing, and is passed over.
+/// Passes records to a stream that is served in this process. A message that is not a record of the
+/// stream becomes a dead letter; a message without a value is skipped.
 pub struct StreamSink {
     stream: Arc<RunningStream>,
     fields: RecordFields,
 }
 
 impl StreamSink {
-    /// To this stream, whose records have their parts there.
+    /// A sink for this stream; `fields` says where its records have their parts.
     pub const fn new(stream: Arc<RunningStream>, fields: RecordFields) -> Self {
         Self { stream, fields }
     }
@@ -45,7 +45,7 @@ impl MessageSink for StreamSink {
             .handle(records)
             .await
             .map_err(MessageSinkError::new)?;
-        // The batch comes again: those that were taken are duplicates then.
+        // The batch comes again; the records that were accepted are duplicates then.
         let full = became
             .iter()
             .filter(|became| **became == RecordOutcome::Full)

@@ -1,11 +1,11 @@
-//! Partitions in the words of the client, and back.
+//! Converts partitions to the client's lists, and back.
 
 use crate::message::TopicPartition;
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 
-/// A list for the client.
+/// A client's list of these partitions.
 pub(crate) fn to_list<'a>(
     places: impl IntoIterator<Item = &'a TopicPartition>,
 ) -> TopicPartitionList {
@@ -16,7 +16,7 @@ pub(crate) fn to_list<'a>(
     list
 }
 
-/// A list for the client, each partition with an offset.
+/// A client's list of these partitions, each with an offset.
 pub(crate) fn to_list_at<'a>(
     places: impl IntoIterator<Item = (&'a TopicPartition, Offset)>,
 ) -> KafkaResult<TopicPartitionList> {
@@ -27,12 +27,12 @@ pub(crate) fn to_list_at<'a>(
     Ok(list)
 }
 
-/// The partitions of a list of the client's.
+/// The partitions in a client's list.
 pub(crate) fn from_list(list: &TopicPartitionList) -> Vec<TopicPartition> {
     list.elements().iter().map(place).collect()
 }
 
-/// The partitions of a list for which it says an offset.
+/// The partitions in a client's list that have an offset.
 pub(crate) fn offsets<C: FromIterator<(TopicPartition, i64)>>(list: &TopicPartitionList) -> C {
     let offset = |element: &TopicPartitionListElem<'_>| match (element.error(), element.offset()) {
         (Ok(()), Offset::Offset(offset)) => Some((place(element), offset)),

@@ -1,4 +1,4 @@
-//! The life of a job in memory.
+//! The jobs in memory: enqueue, claim, heartbeat, settle, promote and seize.
 
 use crate::MemoryStore;
 use crate::state::{ArrivalNumber, MemoryState};
@@ -154,8 +154,8 @@ fn enqueue(state: &mut MemoryState, job: NewJob, now: Time) -> EnqueueOutcome {
     EnqueueOutcome::Inserted
 }
 
-/// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives
-/// its next ones.
+/// Leases the first ready jobs of each queue. The wants are served one after the other, so a queue
+/// that is named twice gives its next jobs the second time.
 fn hand_out(state: &mut MemoryState, claim: &Claim, now: Time) {
     let mut bytes = 0;
     for want in &claim.wants {
@@ -237,8 +237,8 @@ fn take_over(state: &mut MemoryState, seize: &SeizeRequest, now: Time) {
             job: record.id,
             number: former,
         };
-        // A seizer that dies before it judged did not run the job: the first to vanish stays the
-        // one to name.
+        // A seizer that died before it judged the job did not run it, so the first worker that
+        // vanished stays on record.
         record
             .vanished
             .get_or_insert((LostLease { worker, lease }, record.begun));
@@ -247,7 +247,7 @@ fn take_over(state: &mut MemoryState, seize: &SeizeRequest, now: Time) {
 }
 
 impl MemoryState {
-    /// Refuses jobs whose queues are new and too many.
+    /// Rejects jobs whose queues are new and would exceed the maximum.
     pub(crate) fn check_queues<'q>(
         &self,
         queues: impl Iterator<Item = &'q QueueName>,
@@ -263,7 +263,7 @@ impl MemoryState {
         Ok(())
     }
 
-    /// What a job that comes into a queue is told, if its id is known.
+    /// The answer to an enqueue whose job id is already known.
     pub(crate) fn find_known(&self, id: JobId, queue: &QueueName) -> Option<EnqueueOutcome> {
         let record = &self.jobs[self.ids.get(&id)?];
         Some(if record.queue == *queue {
@@ -273,7 +273,7 @@ impl MemoryState {
         })
     }
 
-    /// Jobs of expired claims that may be taken over, oldest claim first.
+    /// Jobs of expired claims that may be seized, oldest claim first.
     fn expired_jobs(
         &self,
         seize: &SeizeRequest,
@@ -302,7 +302,7 @@ impl MemoryState {
             .is_some_and(|(_, record)| record.queue == lease.queue && lease.wins(record.lease))
     }
 
-    /// Whether the job's last settlement was made under this lease.
+    /// Whether the last settlement of the job was made under this lease.
     fn is_settled(&mut self, lease: &Lease) -> bool {
         self.record(lease.job).is_some_and(|(_, record)| {
             record.queue == lease.queue

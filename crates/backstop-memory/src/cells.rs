@@ -1,4 +1,4 @@
-//! Small shared values, in memory.
+//! Cells, small shared values, in memory.
 
 use crate::MemoryStore;
 use async_trait::async_trait;

@@ -1,7 +1,7 @@
 //! A store in memory: nothing survives the process.
 //!
-//! It is the oracle: written for being obviously right, with counts counted and lists sorted on the
-//! spot, so that every other store can be compared with it.
+//! It is the oracle: written to be obviously correct, with counts counted and lists sorted on every
+//! call, so that every other store can be compared with it.
 
 mod backlog;
 mod cells;
@@ -26,8 +26,8 @@ use tokio::sync::Notify;
 pub struct MemoryStore {
     state: Mutex<MemoryState>,
     max_queues: usize,
-    /// Told one after the other, in the order in which they subscribed: a simulation on this store
-    /// repeats exactly.
+    /// Notified one after the other, in the order in which they subscribed, so that a simulation on
+    /// this store repeats exactly.
     watchers: Mutex<Vec<Weak<Notify>>>,
 }
 
@@ -46,7 +46,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// With at most so many queues, configured ones aside.
+    /// Limits the number of queues; configured queues do not count.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl MemoryStore {
     }
 
     fn watchers(&self) -> MutexGuard<'_, Vec<Weak<Notify>>> {
-        // A list of watchers is whole between any two of its changes.
+        // No panic leaves the list of watchers half changed, so a poisoned lock is safe to use.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,7 +116,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// Remembers one notification that nobody waited for: none is missed between two hints.
+/// Keeps one notification for a later call of `next`, so that none between two calls is lost.
 struct MemoryHints(Arc<Notify>);
 
 #[async_trait]

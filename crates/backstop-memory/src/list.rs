@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Lists of jobs, page by page.
 
 use crate::state::{ArrivalNumber, MemoryJob, MemoryState};
 use backstop_core::JobState;
@@ -16,7 +16,8 @@ impl MemoryState {
         order.sort();
         let from = match &query.cursor {
             None => 0,
-            // Positions are texts that sort as the list does, so the cursor is the last one shown.
+            // Positions are texts that sort as the list does, so the cursor is the position of the
+            // last job shown.
             Some(cursor) if is_position(cursor) => {
                 order.partition_point(|(position, _)| position <= cursor)
             }
@@ -50,7 +51,8 @@ fn position(record: &MemoryJob, arrival: ArrivalNumber, query: &ListJobsRequest)
         Some(JobState::Scheduled | JobState::Retrying) => {
             format!("p{}{arrival:020}", up(record.run_at.as_micros()))
         }
-        // A space sorts before whatever a queue name is made of, so that queues come by name.
+        // A space sorts before every character of a queue name, so that the jobs are sorted by
+        // queue.
         Some(JobState::Ready) => format!(
             "p{} {}{:020}",
             record.queue,

@@ -1,4 +1,4 @@
-//! Looking and intervening, in memory.
+//! The operator's calls, in memory: reading and changing jobs and queues.
 
 use crate::MemoryStore;
 use crate::state::{ArrivalNumber, KeyHolding, MemoryState};
@@ -198,7 +198,7 @@ impl OperatorStore for MemoryStore {
             more: expired.len() > max || !is_end,
             ..PruneResult::default()
         };
-        // What did not fit is looked at again.
+        // If not all expired jobs fit, the next pruning looks at these queues again.
         if expired.len() <= max {
             state.pruned_to = names.last().filter(|_| !is_end).cloned();
         }
@@ -245,7 +245,7 @@ fn amend(
     Ok(amended)
 }
 
-/// The cursor of an amendment is the last arrival looked at.
+/// Parses the cursor of an amendment, which is the last arrival that it examined.
 fn parse_amend_cursor(cursor: &str) -> StoreResult<ArrivalNumber> {
     let arrival = cursor
         .strip_prefix("amended~")
@@ -263,7 +263,7 @@ impl MemoryState {
         )
     }
 
-    /// The next jobs that fit and that the action could apply to, and where to go on.
+    /// The next jobs that match the filter and permit the action, and the cursor to continue from.
     fn matching_jobs(
         &self,
         filter: &Filter,
@@ -441,7 +441,7 @@ impl MemoryState {
         groups.into_values().collect()
     }
 
-    /// A job that comes back to life needs its key again.
+    /// Takes the unique key again for a job that an operator revives.
     fn retake_key(&mut self, arrival: ArrivalNumber, now: Time) -> Result<(), AmendRefusal> {
         let record = &self.jobs[&arrival];
         let Some((key, hold)) = record.unique.clone() else {
@@ -489,8 +489,8 @@ impl MemoryState {
         }
     }
 
-    /// The queues that one pruning looks at, behind the last one of the pruning before it, and
-    /// whether they are the last ones.
+    /// The queues that one pruning examines, after the last queue of the pruning before it, and
+    /// whether these are the last ones.
     fn next_to_prune(&self) -> (Vec<QueueName>, bool) {
         let after = self
             .pruned_to
@@ -504,7 +504,7 @@ impl MemoryState {
         (names, rest.next().is_none())
     }
 
-    /// Forgets a queue that is empty for long enough and that nobody configured.
+    /// Removes a queue that has been empty long enough and that nobody configured.
     fn forget_if_unused(&mut self, name: &QueueName, now: Time) {
         let is_used = self.jobs.values().any(|record| record.queue == *name)
             || self.keys.keys().any(|(queue, _)| queue == name);
@@ -521,7 +521,7 @@ impl MemoryState {
         }
     }
 
-    /// What retention removes: queue by queue, done, cancelled, dead, oldest first.
+    /// The jobs that retention removes: queue by queue, done, cancelled, dead, oldest first.
     fn expired(
         &self,
         retention: &PruneRequest,

@@ -1,4 +1,4 @@
-//! What the store holds, and the moves that keep its parts in step.
+//! The state of the store, and the operations that keep its parts consistent.
 
 use crate::streams::MemoryStream;
 use backstop_core::amend::Filter;
@@ -15,7 +15,7 @@ use backstop_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A job's number in the order of arrival.
+/// The number of a job in the order of arrival.
 pub(crate) type ArrivalNumber = u64;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct MemoryState {
     pub(crate) cells: BTreeMap<String, Cell>,
     pub(crate) streams: BTreeMap<StreamName, MemoryStream>,
     pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
-    /// The queue after which the next pruning goes on; `None` to begin with the first.
+    /// The queue after which the next pruning continues; `None` to begin with the first.
     pub(crate) pruned_to: Option<QueueName>,
 }
 
@@ -52,21 +52,21 @@ pub(crate) struct MemoryJob {
     pub(crate) run_at: Time,
     pub(crate) finished_at: Option<Time>,
     pub(crate) reason: Option<EndReason>,
-    /// What its death has in common with others; only while it is dead.
+    /// The group of deaths to which the job belongs; only while it is dead.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) history: FailureHistory,
-    /// Its place in its level while it is ready or running.
+    /// The position of the job in its priority level, while it is ready or running.
     pub(crate) seq: u64,
     pub(crate) lease: Option<LeaseNumber>,
-    /// Whether its run was noted as begun, since it was claimed or seized.
+    /// Whether the current run has been recorded as begun, since its claim or seizure.
     pub(crate) begun: bool,
-    /// Who had it before it was seized, and whether they had begun, until it is judged.
+    /// The lost lease of the seized job, and whether its run had begun, until the seizer judges it.
     pub(crate) vanished: Option<(LostLease, bool)>,
-    /// The settlement that was accepted last, to recognise its repetition.
+    /// The last accepted settlement, so that a repeated one is recognized.
     pub(crate) settled: Option<(LeaseNumber, u8)>,
 }
 
-/// A claim that is not over: who made it, and what is left of it.
+/// A claim that has not ended: who made it, and the jobs it still holds.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(crate) by: Claimant,
@@ -79,9 +79,9 @@ pub(crate) struct MemoryQueue {
     pub(crate) next_seq: u64,
     pub(crate) totals: QueueTotals,
     pub(crate) bounds: QueueBounds,
-    /// Whether somebody declared it, or set its bounds.
+    /// Whether the configuration declared the queue, or an operator set its bounds.
     pub(crate) is_configured: bool,
-    /// When a pruning first found it empty; a job that comes in ends that.
+    /// When a pruning first found the queue empty; the next enqueue resets it.
     pub(crate) empty_since: Option<Time>,
 }
 
@@ -110,7 +110,7 @@ impl MemoryState {
         self.jobs.get_mut(&arrival).map(|record| (arrival, record))
     }
 
-    /// Who holds a unique key now.
+    /// The current holder of a unique key.
     pub(crate) fn key_holder(
         &self,
         queue: &QueueName,
@@ -122,7 +122,7 @@ impl MemoryState {
             .map(|(holder, _)| holder)
     }
 
-    /// Who holds a unique key now, or had it last and still lives.
+    /// The current holder of a unique key, or its last holder if that job is still live.
     pub(crate) fn holder_or_live(
         &self,
         queue: &QueueName,
@@ -169,7 +169,7 @@ impl MemoryState {
             .unwrap_or_default()
     }
 
-    /// Whether one more live job fits, and nothing gives way.
+    /// Whether one more live job fits without an overflow.
     pub(crate) fn has_room(&self, queue: &QueueName) -> bool {
         let live = || {
             self.jobs
@@ -181,7 +181,8 @@ impl MemoryState {
             .is_none_or(|max| (live().count() as u64) < max)
     }
 
-    /// Makes room for one more job, as [`backstop_core::bounds`] says; whether there is any now.
+    /// Makes room for one more job, as [`backstop_core::bounds`] says. Returns whether there is
+    /// room now.
     pub(crate) fn make_room(&mut self, queue: &QueueName, now: Time) -> bool {
         if self.has_room(queue) {
             return true;
@@ -268,7 +269,7 @@ impl MemoryState {
         arrival
     }
 
-    /// Puts a job that is in no line into the one of `state`.
+    /// Puts a job that [`Self::take`] has removed into the index of `state`.
     pub(crate) fn put(&mut self, arrival: ArrivalNumber, state: JobState, place: Requeue) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
@@ -291,13 +292,13 @@ impl MemoryState {
         }
     }
 
-    /// Takes a job out of whatever line it is in, and frees it of its lease.
+    /// Removes a job from the index of its state, and from its claim.
     pub(crate) fn take(&mut self, arrival: ArrivalNumber) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
         };
-        // A job that never was ready has no place of its own: what stands at its number is another
-        // one.
+        // A job that was never ready has no sequence number of its own: the entry at that number
+        // belongs to another job.
         if record.state == JobState::Ready {
             self.ready
                 .remove(&(record.queue.clone(), record.priority, record.seq));
@@ -319,7 +320,7 @@ impl MemoryState {
         }
     }
 
-    /// Gives a job, ready or leased before, to the claim `number`, which exists.
+    /// Moves a job, ready or leased before, to the claim `number`, which must exist.
     pub(crate) fn lease(&mut self, arrival: ArrivalNumber, number: LeaseNumber) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
@@ -338,7 +339,7 @@ impl MemoryState {
         }
     }
 
-    /// Makes the claim `number`, if there is none.
+    /// Opens the claim `number`, unless it exists.
     pub(crate) fn open_claim(&mut self, number: LeaseNumber, by: Claimant) {
         self.claims.entry(number).or_insert(OpenClaim {
             by,
@@ -380,8 +381,8 @@ impl MemoryState {
         }
     }
 
-    /// Forgets keys whose job is gone and whose period is over, at most so many; tells whether
-    /// there are more.
+    /// Removes unique keys whose job is gone and whose period is over, at most `max`. Returns
+    /// whether there are more.
     pub(crate) fn forget_keys(&mut self, max: usize, now: Time) -> bool {
         let is_over = |holding: &KeyHolding| {
             holding.hold.is_over(now) && !self.ids.contains_key(&holding.job)
@@ -394,7 +395,7 @@ impl MemoryState {
         over.len() > max
     }
 
-    /// Removes an ended job; its key stays behind if its state still holds it.
+    /// Removes an ended job. Its unique key stays if it still holds it.
     pub(crate) fn forget(&mut self, arrival: ArrivalNumber, now: Time) {
         let Some(record) = self.jobs.remove(&arrival) else {
             return;
@@ -419,7 +420,7 @@ impl MemoryJob {
         filter.fits(&self.queue, &self.kind, self.state, self.fingerprint)
     }
 
-    /// An operator gave it another life.
+    /// Resets a job that an operator sends back to work.
     pub(crate) fn revive(&mut self) {
         self.attempts = 0;
         self.requeues += 1;

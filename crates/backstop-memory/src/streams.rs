@@ -1,4 +1,4 @@
-//! Ordered streams, in memory.
+//! Ordered streams of records, in memory.
 
 use crate::MemoryStore;
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use backstop_core::{StreamKey, StreamName, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// All that is known of one stream.
+/// The state of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStream {
     keys: BTreeMap<StreamKey, MemoryKey>,
@@ -31,11 +31,11 @@ struct MemoryKey {
     state: Vec<u8>,
     arrived: u64,
     records: BTreeMap<i64, StoredRecord>,
-    /// When there is something to decide: its time, the end of the lease it is under, or the moment
-    /// something arrived.
+    /// When a worker must look at the key: at its wake-up time, at the end of its lease, or when a
+    /// record arrived.
     due: Option<Time>,
     holder: Option<KeyLeaseHolder>,
-    /// The lease it is or was under last, and the last turn of it that was taken in.
+    /// The current or last lease of the key, and the last turn of it that was accepted.
     last: Option<(LeaseNumber, u32)>,
 }
 
@@ -248,7 +248,8 @@ impl MemoryStream {
             key.records.remove(&position);
         }
         for record in change.hold {
-            // One that was offered meanwhile is the same record: it was counted with this one.
+            // A record offered meanwhile at this position is the same record, and is counted with
+            // this one.
             key.records.entry(record.position).or_insert(record).arrival = 0;
         }
         self.counts.add(&change.counts);
@@ -269,7 +270,7 @@ impl MemoryStream {
         AdvanceOutcome::Applied
     }
 
-    /// Whether anything is left of it, or ever happened in it.
+    /// Whether the stream has any keys, or any counts.
     fn is_known(&self) -> bool {
         !self.keys.is_empty() || !self.counts.is_empty()
     }
@@ -345,7 +346,7 @@ impl MemoryKey {
         self.due = self.due_under_lease();
     }
 
-    /// What its holder leaves undone is due when the lease is over.
+    /// If the holder leaves work undone, the key is due again when the lease ends.
     fn due_under_lease(&self) -> Option<Time> {
         self.holder
             .as_ref()

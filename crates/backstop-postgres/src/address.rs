@@ -1,4 +1,4 @@
-//! From an address to everything that is needed to connect.
+//! Parses a store's address into everything that a connection needs.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-/// The schema where nobody says another.
+/// The schema of a store whose address names none.
 pub const SCHEMA: &str = "backstop";
 
-/// Characters of a schema's name: room is left for what is made of it, such as the name of a
-/// channel.
+/// Longest name of a schema, in characters. Names that are derived from it, such as that of a
+/// channel, need the rest.
 const SCHEMA_CHARS_MAX: usize = 48;
 const CONNECTIONS: usize = 8;
 const CONNECTIONS_MAX: usize = 100;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
-/// Bytes that nobody acknowledges for so long are on a connection that is dead.
+/// If the peer acknowledges no bytes for so long, the connection is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A store that cannot be opened. Says nothing of a password.
+/// Why a store cannot be opened. The message never contains a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresOpenError {
@@ -29,13 +29,13 @@ pub enum PostgresOpenError {
         "the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
     PostgresAddress(String),
-    /// Not a name for a schema.
+    /// The name cannot be that of a schema.
     #[error(
         "`{0}` cannot be the name of a schema here; use up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, \
          a letter or underscore first, and not `pg_`"
     )]
     Schema(String),
-    /// A parameter of ours with a value that it cannot have.
+    /// One of our parameters has an invalid value.
     #[error("`{name}={value}` in the address cannot be; use {expected}")]
     Parameter {
         name: &'static str,
@@ -50,8 +50,8 @@ pub enum PostgresOpenError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PoolerMode {
     None,
-    /// To a pooler that gives every transaction another server connection: nothing of a session is
-    /// there.
+    /// A pooler that gives every transaction another server connection, so that no session state
+    /// lasts.
     Transaction,
 }
 
@@ -93,14 +93,14 @@ impl FromStr for PostgresAddress {
     }
 }
 
-/// The schema that an address names.
+/// Returns the schema that an address names.
 pub fn schema_of(address: &str) -> Result<String, PostgresOpenError> {
     PostgresAddress::from_str(address).map(|address| address.schema)
 }
 
 impl PostgresAddress {
-    /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver
-    /// knows.
+    /// Handles one of our parameters. Returns a parameter of the driver's, in a form that the
+    /// driver knows.
     fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, PostgresOpenError> {
         let wrong = |name, expected| PostgresOpenError::Parameter {
             name,
@@ -120,8 +120,8 @@ impl PostgresAddress {
                 self.connections = connections.ok_or_else(|| wrong("connections", "1 to 100"))?;
             }
             ("sslrootcert", _) => self.root_certificate = Some(PathBuf::from(value)),
-            // Whenever there is TLS here, the server's certificate and name are checked: these ask
-            // for no less.
+            // Our TLS always checks the server's certificate and name, so `require` is no weaker
+            // than these.
             ("sslmode", "verify-ca" | "verify-full") => {
                 return Ok(Some("sslmode=require".to_owned()));
             }
@@ -142,7 +142,8 @@ impl PostgresAddress {
             .tcp_user_timeout(SILENCE_MAX)
             .keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(KEEPALIVE_INTERVAL);
-        // `prefer` would go without TLS if somebody in between says that there is none.
+        // `prefer` would continue without TLS if an attacker on the network claims that the server
+        // has none.
         let is_far = !config.get_hosts().iter().all(is_near);
         if config.get_ssl_mode() == SslMode::Prefer
             && (self.root_certificate.is_some() || (is_far && !says_tls))
@@ -152,7 +153,7 @@ impl PostgresAddress {
     }
 }
 
-/// Whether a host is this machine.
+/// Whether the host is this machine.
 fn is_near(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => {

@@ -1,4 +1,4 @@
-//! What an operator does to jobs.
+//! Applies an operator's action to jobs: retry, cancel, delete or move.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -12,12 +12,12 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 const DOING: &str = "amending jobs";
-/// The answer for a job that does not fit any more.
+/// The code of a job that does not match the filter any more.
 const UNFIT: i32 = 6;
-/// The answer for a job in another state than was meant, less that state.
+/// The code of a job in another state than expected is this plus the state.
 const ELSEWHERE: i32 = 10;
 
-/// Does something to these jobs, and answers for each.
+/// Applies an action to these jobs, and reports each one.
 pub(crate) async fn amend_ids(
     link: &PostgresLink,
     ids: &[JobId],
@@ -30,7 +30,7 @@ pub(crate) async fn amend_ids(
         queue: Some(queue.clone()),
         ..Filter::default()
     });
-    // What is not in the queue that was named is as good as nowhere.
+    // A job outside of the named queue is reported as not found.
     let visible_refusal = |why: Option<AmendRefusal>| Some(why.unwrap_or(AmendRefusal::NotFound));
     let deed = Deed {
         action: &amendment.action,
@@ -41,7 +41,7 @@ pub(crate) async fn amend_ids(
     amend(link, &ids, &deed, visible_refusal, now).await
 }
 
-/// Does something to the next jobs that fit.
+/// Applies an action to the next jobs that match.
 pub(crate) async fn amend_fitting(
     link: &PostgresLink,
     wanted: &AmendScan,
@@ -52,7 +52,7 @@ pub(crate) async fn amend_fitting(
     let amended = if ids.is_empty() {
         AmendResult::default()
     } else {
-        // What does not fit any more is passed in silence.
+        // A job that does not match any more is skipped without a report.
         let visible_refusal =
             |why: Option<AmendRefusal>| why.filter(|why| why.depends_on_other_jobs());
         let deed = Deed {
@@ -69,7 +69,7 @@ pub(crate) async fn amend_fitting(
     })
 }
 
-/// What is done, and to which of the jobs that are named.
+/// The action, and the conditions that a job must meet.
 struct Deed<'a> {
     action: &'a AmendAction,
     only: Option<JobState>,
@@ -77,7 +77,8 @@ struct Deed<'a> {
     max_queues: usize,
 }
 
-/// `told` says which refusals are told; those of jobs that do not fit the filter have no reason.
+/// Calls the function. `visible_refusal` decides which refusals the caller gets; a job that does
+/// not match the filter has no reason.
 async fn amend(
     link: &PostgresLink,
     ids: &[Uuid],
@@ -124,7 +125,7 @@ async fn amend(
     Ok(amended)
 }
 
-/// The number of an action, and the queue it names.
+/// The code of an action, and the queue that it names.
 fn coded(action: &AmendAction) -> (i32, Option<&str>) {
     match action {
         AmendAction::Retry => (0, None),
@@ -152,7 +153,7 @@ fn fingerprint(filter: Option<&Filter>) -> Option<i64> {
         .map(Fingerprint::as_i64)
 }
 
-/// Which job, and why; without a reason it does not fit.
+/// Decodes which job was refused and why; without a reason the job does not match the filter.
 fn refused(ids: &[Uuid], row: &Row) -> StoreResult<(JobId, Option<AmendRefusal>)> {
     let (at, code): (i32, i32) = (row::get(row, 0)?, row::get(row, 1)?);
     let unknown = || StoreError::corrupt(DOING, format!("answer {code} for job {at}"));
@@ -179,7 +180,7 @@ fn refused(ids: &[Uuid], row: &Row) -> StoreResult<(JobId, Option<AmendRefusal>)
     Ok((row::job_id(id), Some(refusal)))
 }
 
-/// The next jobs that fit, and where to go on.
+/// Picks the next jobs that match, and the cursor for the next call.
 async fn pick(link: &PostgresLink, wanted: &AmendScan) -> StoreResult<(Vec<Uuid>, Option<i64>)> {
     let fitting = JobState::ALL
         .into_iter()

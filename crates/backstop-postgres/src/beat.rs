@@ -1,4 +1,4 @@
-//! Signs of life, and the beginning of runs.
+//! Heartbeats, and the begin of runs.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-/// Leases as the functions take them.
+/// Leases as the columns that the SQL functions take.
 struct LeaseColumns<'a> {
     ids: Vec<Uuid>,
     queues: Vec<&'a str>,
@@ -26,7 +26,7 @@ impl<'a> LeaseColumns<'a> {
     }
 }
 
-/// Keeps claims alive, and tells which leases are lost.
+/// Renews the claims of a worker; returns the leases that are lost.
 pub(crate) async fn beat(
     link: &PostgresLink,
     beat: &BeatRequest,
@@ -55,7 +55,7 @@ pub(crate) async fn beat(
     )
 }
 
-/// Notes that runs have begun, and tells which leases are lost.
+/// Records that runs have begun; returns the leases that are lost.
 pub(crate) async fn begin(link: &PostgresLink, leases: &[Lease]) -> StoreResult<Vec<Lease>> {
     let columns = LeaseColumns::of(leases);
     let params = [

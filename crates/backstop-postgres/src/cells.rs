@@ -1,4 +1,4 @@
-//! Small values that processes share.
+//! Cells: small shared values that are changed by compare-and-set.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -7,12 +7,12 @@ use backstop_core::port::{Cell, CellSwap, ListCellsRequest, StoreError, StoreRes
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// The cells of these names, in their order.
+/// Reads the cells of these names, in their order.
 pub(crate) async fn cells(
     link: &PostgresLink,
     names: Vec<String>,
 ) -> StoreResult<Vec<Option<Cell>>> {
-    // The server takes no text with a NUL; no cell has such a name, nor an empty one.
+    // PostgreSQL rejects text with a NUL. No cell has such a name, nor an empty one.
     let requested: Vec<&str> = names
         .iter()
         .map(|name| if name.contains('\0') { "" } else { name })
@@ -39,12 +39,13 @@ pub(crate) async fn cells(
     Ok(cells)
 }
 
-/// The next cells, by the bytes of their names.
+/// Lists the next cells, by the bytes of their names.
 pub(crate) async fn list(link: &PostgresLink, query: &ListCellsRequest) -> StoreResult<Vec<Cell>> {
     if query.prefix.contains('\0') {
         return Ok(Vec::new());
     }
-    // No name has a NUL: what comes behind one that has is what comes behind the part before it.
+    // No cell has a NUL in its name. So the cells behind a name with a NUL are those behind its
+    // part before the NUL.
     let after = query
         .after
         .as_ref()
@@ -53,7 +54,7 @@ pub(crate) async fn list(link: &PostgresLink, query: &ListCellsRequest) -> Store
         .filter(|after| *after >= query.prefix.as_str())
         .unwrap_or(&query.prefix);
     let limit = query.limit.clamp(1, CELLS_MAX);
-    // One more: the first may be the one they are to come behind.
+    // Read one more row: the first cell may be the cursor itself.
     let params = [
         (&from as _, Type::TEXT),
         (&row::number(limit + 1) as _, Type::INT4),
@@ -79,7 +80,7 @@ fn cell(row: &Row) -> StoreResult<Cell> {
     })
 }
 
-/// Changes values, each by itself.
+/// Applies swaps, each one independently of the others.
 pub(crate) async fn swap(
     link: &PostgresLink,
     commit: CommitMode,
@@ -114,7 +115,7 @@ pub(crate) async fn swap(
     Ok(swapped)
 }
 
-/// The place of an answer, which is numbered from 1 on.
+/// Reads the index of an answer. The function counts from 1.
 fn at(row: &Row) -> StoreResult<usize> {
     let number: i32 = row::get(row, 0)?;
     usize::try_from(number - 1).map_err(|_| unrequested(number))

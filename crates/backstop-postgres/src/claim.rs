@@ -1,4 +1,4 @@
-//! Jobs out, and what dead workers left behind.
+//! Claims ready jobs, and seizes jobs from workers that stopped sending heartbeats.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row::{self, ClaimedRow};
@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 
 const SEIZING: &str = "seizing";
 
-/// Hands out ready jobs; what is left of it, if this claim was made before.
+/// Claims ready jobs. A repeated claim returns what is left of the first.
 pub(crate) async fn claim(
     link: &PostgresLink,
     claim: &Claim,
@@ -45,7 +45,7 @@ pub(crate) async fn claim(
         .collect())
 }
 
-/// Takes over jobs of expired claims.
+/// Seizes jobs of expired claims.
 pub(crate) async fn seize(
     link: &PostgresLink,
     scan_hints: &ScanHints,
@@ -72,8 +72,8 @@ pub(crate) async fn seize(
         .split_last()
         .ok_or_else(|| StoreError::corrupt(SEIZING, "no last row"))?;
     let (more, passed): (bool, bool) = (row::get(left, 15)?, row::get(left, 16)?);
-    // A lease that was passed over is locked by somebody who may give up: then it is still the
-    // first.
+    // A skipped lease is locked by another session, which may roll back. The lease is then still
+    // the first expired one, so the next scan must not start behind it.
     if !more && !passed {
         scan_hints.record_empty(ScanTarget::Leases, look, now);
     }

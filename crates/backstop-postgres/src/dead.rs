@@ -1,4 +1,4 @@
-//! Dead letters: in, and by what they died of.
+//! Inserts jobs that are dead already, and groups dead letters by fingerprint.
 
 use crate::enqueue::{refused, set_answer};
 use crate::link::{CommitMode, PostgresLink};
@@ -115,7 +115,7 @@ fn terms(burial: &NewDeadLetter) -> Option<Vec<u8>> {
     JobOptions::of(&burial.job).as_bytes().map(<[u8]>::to_vec)
 }
 
-/// Groups of deaths, the largest first.
+/// Lists groups of dead letters, the largest first.
 pub(crate) async fn groups(
     link: &PostgresLink,
     query: &ListGroupsRequest,

@@ -1,5 +1,6 @@
-//! Connections that fell silent. Nobody says so when the other end of one is gone; what one of them
-//! shows is held against those that were used no later.
+//! Detects connections whose peer is gone. TCP does not report that the other end is gone. So when
+//! one connection does not answer, all connections that were last used no later are taken as dead,
+//! too.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,28 +8,28 @@ use std::time::{Duration, Instant};
 /// A connection that was used within this time is trusted.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
-/// What is thought of a connection.
+/// Whether a connection can be used without a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerTrust {
     Sound,
-    /// It has to give a sign of life first.
+    /// The connection must answer a test query first.
     Doubtful,
-    /// One that was used later has fallen silent.
+    /// A connection that was used later has not answered.
     Gone,
 }
 
-/// When a connection fell silent last.
+/// The latest time at which a connection was taken that then did not answer.
 #[derive(Default)]
 pub(crate) struct DeadPeers(Mutex<Option<Instant>>);
 
 impl DeadPeers {
-    /// A connection that was taken at this time did not answer.
+    /// Records that a connection which was taken at this time did not answer.
     pub(crate) fn note(&self, taken_at: Instant) {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *since = (*since).max(Some(taken_at));
     }
 
-    /// What is thought of a connection that was used last at `used_at`.
+    /// Judges a connection that was last used at `used_at`.
     pub(crate) fn judge(&self, used_at: Instant, now: Instant) -> PeerTrust {
         let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if since.is_some_and(|since| used_at <= since) {

@@ -1,4 +1,4 @@
-//! Jobs in: by the store itself, or inside a transaction of the caller's.
+//! Enqueues jobs: by the store itself, or inside a transaction of the caller's.
 
 use crate::error::store_error;
 use crate::link::{CallFailure, CommitMode, PostgresLink, TypedParam, statement};
@@ -18,21 +18,21 @@ use uuid::Uuid;
 const DOING: &str = "enqueueing";
 const FUNCTION: &str = "enqueue_jobs";
 const PARAMS_ALWAYS: usize = 14;
-/// Ids made within so many milliseconds have hardly any other id between them.
+/// Few other ids lie between ids that were made within this time.
 const RANGE_MS_MAX: u128 = 1_000;
 
-/// Takes jobs in inside a transaction of the caller's: they come into being with its commit, or not
-/// at all. `schema` is the one the store's address names, usually [`crate::SCHEMA`]. Answers as
-/// [`backstop_core::port::Backlog::enqueue`] does.
+/// Enqueues jobs inside a transaction of the caller's: they are committed or rolled back with it.
+/// `schema` is the one that the store's address names, usually [`crate::SCHEMA`]. Returns the same
+/// outcomes as [`backstop_core::port::JobStore::enqueue`].
 ///
-/// Works on a `tokio_postgres::Transaction`, and on whatever else is a client of that driver. After
+/// Works on a `tokio_postgres::Transaction`, and on every other client type of that driver. After
 /// an error the transaction can only be rolled back, as after every error of PostgreSQL.
 ///
-/// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes
-/// into being with it: until it commits, others that push to that queue wait. So they do with a
-/// queue that has a bound; and if jobs of it gave way to these, whoever claims from it waits too.
-/// At most 10,000 queues come into being like this, whatever the configuration says; transactions
-/// that overlap may together make a few more.
+/// The transaction must be READ COMMITTED, which is PostgreSQL's default. It creates the queues
+/// that are new. Until it commits, other pushes to such a queue wait, and so do other pushes to a
+/// queue that has a bound. If jobs of a full queue gave way to the new ones, claims from that queue
+/// wait, too. At most 10,000 queues can be created this way, whatever the configuration says;
+/// transactions that overlap may together create a few more.
 pub async fn enqueue_in(
     transaction: &impl GenericClient,
     schema: &str,
@@ -50,7 +50,7 @@ pub async fn enqueue_in(
         careful: true,
         ..EnqueueColumns::of(jobs.iter().map(|job| (job, now)))
     };
-    // Without the range of the ids: it is for transactions that end at once.
+    // Without the range of the ids, which is for transactions that end at once.
     let params = &batch.params()[..PARAMS_ALWAYS];
     let sql = statement(
         &format!("\"{schema}\""),
@@ -64,14 +64,14 @@ pub async fn enqueue_in(
         .answers)
 }
 
-/// What became of new jobs.
+/// The outcomes of an enqueue.
 pub(crate) struct EnqueueResult {
     pub(crate) answers: Vec<EnqueueOutcome>,
-    /// Those of their queues that have a bound.
+    /// The queues of these jobs that have a bound.
     pub(crate) bounded: Vec<QueueName>,
 }
 
-/// Takes jobs in, each with its own `now`.
+/// Enqueues jobs, each with its own `now`.
 pub(crate) async fn enqueue<'a>(
     link: &PostgresLink,
     commit: CommitMode,
@@ -88,7 +88,7 @@ pub(crate) async fn enqueue<'a>(
     batch.taken(&rows).map_err(CallFailure::Lasting)
 }
 
-/// Jobs as the columns that `enqueue_jobs` takes.
+/// Jobs as the columns that the function `enqueue_jobs` takes.
 #[derive(Default)]
 pub(crate) struct EnqueueColumns<'a> {
     pub(crate) queues: Vec<&'a str>,
@@ -104,10 +104,9 @@ pub(crate) struct EnqueueColumns<'a> {
     pub(crate) key_untils: SparseColumn<i64>,
     pub(crate) retries: SparseColumn<Vec<u8>>,
     pub(crate) singly: bool,
-    /// For a transaction that may go on for long.
+    /// Whether the transaction belongs to a caller and may stay open for long.
     pub(crate) careful: bool,
-    /// The lowest and the highest id, if all jobs are ready now and hardly any other id lies
-    /// between.
+    /// The lowest and the highest id, if all jobs are ready now and few other ids lie between.
     pub(crate) lowest: Option<Uuid>,
     pub(crate) highest: Option<Uuid>,
     /// How many queues the store may have.
@@ -184,7 +183,7 @@ impl<'a> EnqueueColumns<'a> {
         ]
     }
 
-    /// The answers for all jobs from those for the few that were not taken in.
+    /// Builds the outcomes of all jobs from the rows of the few that were not inserted.
     fn taken(&self, rows: &[Row]) -> StoreResult<EnqueueResult> {
         let mut taken = EnqueueResult {
             answers: vec![EnqueueOutcome::Inserted; self.ids.len()],
@@ -211,8 +210,8 @@ impl<'a> EnqueueColumns<'a> {
     }
 }
 
-/// A column that most batches have nothing in: then it is sent as nothing, and nobody takes it
-/// apart.
+/// A column that most batches leave empty. It is then sent as NULL, so that the server need not
+/// unnest it.
 #[derive(Debug)]
 pub(crate) struct SparseColumn<T>(pub(crate) Vec<Option<T>>);
 
@@ -246,13 +245,13 @@ where
     to_sql_checked!();
 }
 
-/// Whether an id stands there twice. Those that are made one after the other are in order.
+/// Whether an id occurs twice. Ids that are made one after the other are sorted.
 fn has_duplicates(ids: &[Uuid]) -> bool {
     let mut seen = HashSet::new();
     !ids.is_sorted_by(|one, next| one < next) && !ids.iter().all(|id| seen.insert(id))
 }
 
-/// The lowest and the highest of ids that were all made within moments.
+/// The lowest and the highest of these ids, if all of them were made within moments.
 fn range(ids: &[Uuid]) -> Option<(Uuid, Uuid)> {
     let (lowest, highest) = (*ids.iter().min()?, *ids.iter().max()?);
     let made_at = |id: Uuid| id.as_u128() >> 80;
@@ -260,7 +259,7 @@ fn range(ids: &[Uuid]) -> Option<(Uuid, Uuid)> {
     (timed && made_at(highest) - made_at(lowest) <= RANGE_MS_MAX).then_some((lowest, highest))
 }
 
-/// Why a job was not taken in.
+/// Decodes why a job was not inserted.
 pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) -> EnqueueOutcome {
     match holder {
         Some(holder) => EnqueueOutcome::Duplicate(row::job_id(holder)),
@@ -270,7 +269,7 @@ pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) ->
     }
 }
 
-/// Notes what became of the job of a number from 1 on.
+/// Sets the outcome of the job with this number, counted from 1.
 pub(crate) fn set_answer(
     answers: &mut [EnqueueOutcome],
     at: i32,

@@ -1,8 +1,8 @@
-//! Many callers, one commit.
+//! Group commit for pushes: many callers share one statement and one commit.
 //!
-//! Pushes that wait for nobody share statements (`share.rs`). One that may have to wait for
-//! somebody's transaction goes by its queue (`lanes.rs`): whatever holds it up, it holds up no
-//! other queue.
+//! Pushes that wait for no lock share statements (`shared.rs`). A push that may have to wait for
+//! another transaction goes through the batches of its queues (`per_queue.rs`): whatever delays it,
+//! it delays no other queue.
 
 mod known_queues;
 mod per_queue;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Calls that may wait to be grouped; more than that wait to wait.
+/// Capacity of each channel of calls. When it is full, callers wait to send.
 const WAITING_MAX: usize = 4_096;
-/// Of calls that waited together in vain: how many are tried by themselves at once, and how long in
-/// all.
+/// After the calls of a batch waited in vain for a lock, each is tried alone: so many at the same
+/// time, and for so long in all.
 const ALONE_AT_ONCE: usize = 2;
 const ALONE_TIME_MAX: Duration = Duration::from_secs(4);
 const DOING: &str = "enqueueing";
@@ -35,7 +35,7 @@ struct EnqueueCall {
     answer: oneshot::Sender<StoreResult<Vec<EnqueueOutcome>>>,
 }
 
-/// Where calls are handed in.
+/// Takes enqueue calls and sends them in batches.
 pub(crate) struct EnqueueBatcher {
     shared: SharedBatcher,
     per_queue: mpsc::Sender<EnqueueCall>,
@@ -43,7 +43,7 @@ pub(crate) struct EnqueueBatcher {
 }
 
 impl EnqueueBatcher {
-    /// Begins to take calls in. Needs a runtime.
+    /// Starts the batching tasks. Needs a runtime.
     pub(crate) fn start(
         link: Arc<PostgresLink>,
         commit: CommitMode,
@@ -70,12 +70,12 @@ impl EnqueueBatcher {
         }
     }
 
-    /// Whether it takes nothing in any more: its runtime is gone.
+    /// Whether it accepts no more calls, because its runtime is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Takes jobs in with whatever else waits.
+    /// Enqueues jobs in a batch with other waiting calls.
     pub(crate) async fn enqueue(
         &self,
         jobs: Vec<NewJob>,
@@ -105,30 +105,32 @@ impl EnqueueBatcher {
     }
 }
 
-/// How calls are sent, and who is told.
+/// Sends batches, and distributes their answers and hints.
 #[derive(Clone)]
 struct BatchSender {
     link: Arc<PostgresLink>,
     commit: CommitMode,
     max_queues: usize,
     known_queues: KnownQueues,
-    /// For those that wait though nobody thought so. They end with the group, not with this.
+    /// For calls that had to wait for a lock though none was expected. Weak, so that the channel
+    /// closes with the batcher and not with this sender.
     per_queue: mpsc::WeakSender<EnqueueCall>,
     on_inserted: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchKind {
-    /// All that wait for nobody.
+    /// All calls that should wait for no lock.
     Shared,
     PerQueue,
 }
 
 impl BatchSender {
-    /// Sends calls as one statement. What concerns one of them is answered to its own caller only.
+    /// Sends calls as one statement. An error that concerns one call is returned to its own caller
+    /// only.
     async fn send(&self, calls: Vec<EnqueueCall>, kind: BatchKind, answered: impl FnOnce()) {
-        // A caller that went away may have handed the same jobs in again: harmless, but not worth a
-        // statement.
+        // Skip calls whose caller is gone. It may have sent the same jobs again, which would be
+        // harmless but not worth a statement.
         let calls: Vec<EnqueueCall> = calls
             .into_iter()
             .filter(|call| !call.answer.is_closed())
@@ -161,8 +163,8 @@ impl BatchSender {
         }
     }
 
-    /// One of these queues is not open to everybody any more; from now on each is by itself, until
-    /// it proves to be.
+    /// A lock blocked this batch, so one of its queues may have a bound by now. From now on its
+    /// calls go through the batches of their queues, until a push shows that these have no bound.
     fn requeue_per_queue(&self, calls: Vec<EnqueueCall>, error: &StoreError) {
         for call in calls {
             self.known_queues.forget(&call.jobs);
@@ -179,8 +181,9 @@ impl BatchSender {
         }
     }
 
-    /// Of calls that waited for a lock: those that need not wait for it go in, as far as there is
-    /// time. If their queue is still to come into being, all of them wait for the same.
+    /// Tries calls alone after they waited together for a lock, as far as there is time: those that
+    /// do not need the lock succeed. If their queue is being created by another transaction, they
+    /// all wait for the same lock, and are not tried.
     async fn send_alone(&self, calls: Vec<EnqueueCall>, error: &StoreError) {
         let (deadline, is_lone) = (Instant::now() + ALONE_TIME_MAX, calls.len() == 1);
         let alone = stream::iter(calls).map(|call| async move {
@@ -203,14 +206,14 @@ impl BatchSender {
             .map_err(CallFailure::into_error)
     }
 
-    /// Sends jobs as one statement, tells who waits for work, and remembers what it shows of their
-    /// queues.
+    /// Sends jobs as one statement, hints to the workers, and records what the result shows of
+    /// their queues.
     async fn enqueue<'a>(
         &self,
         jobs: impl Iterator<Item = (&'a NewJob, Time)> + Clone,
     ) -> Result<Vec<EnqueueOutcome>, CallFailure> {
         let taken = enqueue(&self.link, self.commit, self.max_queues, jobs.clone()).await?;
-        // One that took nothing in may not be there.
+        // A queue that no job was inserted into may not exist.
         let inserted = jobs
             .zip(&taken.answers)
             .filter(|(_, answer)| **answer == EnqueueOutcome::Inserted);
@@ -224,7 +227,7 @@ impl BatchSender {
 }
 
 fn reply(call: EnqueueCall, answer: StoreResult<Vec<EnqueueOutcome>>) {
-    // A caller that went away asks again, or does not care.
+    // If this fails, the caller is gone: it retries, or does not care.
     let _ = call.answer.send(answer);
 }
 

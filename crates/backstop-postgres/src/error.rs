@@ -1,4 +1,4 @@
-//! What PostgreSQL says, in the words of the port.
+//! Translates errors of PostgreSQL into those of the port.
 
 use backstop_core::port::StoreError;
 use deadpool_postgres::PoolError;
@@ -8,7 +8,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
 
-/// The port's word for an error met while `doing`.
+/// Translates an error that occurred while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     let Some(db_error) = error.as_db_error() else {
         return unreachable(doing, error);
@@ -39,8 +39,8 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             format!("{cause}; this server is a standby or was set read-only"),
         ),
         code => match &code.code()[..2] {
-            // Connections, resources, intervention of an operator, conflicts of transactions and
-            // what they wait for.
+            // Failed connections, missing resources, actions of an operator, and conflicts or lock
+            // waits of transactions.
             "08" | "40" | "53" | "55" | "57" | "58" => StoreError::unavailable(doing, cause),
             "28" | "3D" => StoreError::unavailable(
                 doing,
@@ -52,7 +52,7 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     }
 }
 
-/// The port's word for a connection that could not be had.
+/// Translates the error of a pool that could not provide a connection.
 pub(crate) fn pool_error(doing: &'static str, error: &PoolError) -> StoreError {
     match error {
         PoolError::Backend(error) => store_error(doing, error),
@@ -60,7 +60,7 @@ pub(crate) fn pool_error(doing: &'static str, error: &PoolError) -> StoreError {
     }
 }
 
-/// Whether the same call on another connection, or a moment later, may go through.
+/// Whether the same call may succeed on another connection or a moment later.
 pub(crate) fn is_passing(error: &Error) -> bool {
     match error.code() {
         Some(code) => {
@@ -78,21 +78,21 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     }
 }
 
-/// Whether a lock could not be had in time: somebody's transaction goes on for long.
+/// Whether the call waited too long for a lock: another transaction is taking long.
 pub(crate) fn is_in_the_way(error: &Error) -> bool {
     let codes = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
     error.code().is_some_and(|code| codes.contains(code))
 }
 
-/// Whether a connection's prepared statements are of no use any more: somebody has brought the
-/// schema to another version, or they are not there. Nothing was done then.
+/// Whether a connection's prepared statements are outdated: another process has upgraded the
+/// schema, or the session does not have them. The failed call changed nothing.
 pub(crate) fn is_outdated(error: &Error) -> bool {
     let is_of_old = |db_error: &DbError| db_error.routine() == Some("RevalidateCachedQuery");
     error.as_db_error().is_some_and(is_of_old) || is_unprepared(error)
 }
 
 /// Whether the session has other prepared statements than its connection has made: a pooler changes
-/// sessions, or empties them.
+/// or resets sessions.
 pub(crate) fn is_unprepared(error: &Error) -> bool {
     let codes = [
         SqlState::INVALID_SQL_STATEMENT_NAME,
@@ -111,7 +111,7 @@ fn unreachable(doing: &'static str, error: &Error) -> StoreError {
         }
         source = inner.source();
     }
-    // What the driver itself finds wrong with a value it was given or got.
+    // The driver could not encode a parameter or decode a column.
     if cause.contains("serializing parameter") || cause.contains("deserializing column") {
         return StoreError::corrupt(doing, cause);
     }

@@ -1,4 +1,4 @@
-//! What can be relied on, read from the live settings.
+//! Examines the store: what can be relied on, read from the live settings.
 
 use crate::address::PoolerMode;
 use crate::link::{CommitMode, PostgresLink};
@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 
 const DOING: &str = "examining";
 const SETTINGS: &str = include_str!("sql/settings.sql");
-/// A snapshot held for so long keeps what was deleted since from being cleaned up.
+/// A snapshot of this age keeps vacuum from removing the dead tuples that were deleted since.
 const SNAPSHOT_SECS_MAX: i64 = 300;
 
 struct ServerSettings {
@@ -30,7 +30,7 @@ struct ServerSettings {
     snapshot_secs: Option<i64>,
     database: String,
     bytes: i64,
-    /// Whether the role may see what others do.
+    /// Whether the role may see the activity of other sessions.
     sees_others: bool,
 }
 

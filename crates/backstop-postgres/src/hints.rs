@@ -1,8 +1,9 @@
-//! Hints that there may be something to claim or to promote.
+//! Hints to workers that there may be new jobs to claim or to promote.
 //!
-//! Within the process a hint is a bell. To other processes it goes by NOTIFY: from a connection of
-//! its own, never with the jobs' own commit, which NOTIFY would make wait for every other; and
-//! whatever happens while one is on its way is the next.
+//! Within the process a hint is a change of a `watch` channel. To other processes it is a NOTIFY on
+//! a connection of its own. It is never part of the transaction that inserts the jobs: NOTIFY would
+//! make its commit wait for every other such commit. All changes while one NOTIFY is under way
+//! share the next one.
 
 use crate::address::PoolerMode;
 use crate::error::store_error;
@@ -21,17 +22,17 @@ use tokio_postgres::{AsyncMessage, Client};
 const DOING: &str = "listening for hints";
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LAST: Duration = Duration::from_secs(5);
-/// The least time between two hints to other processes: who pushes a thousand times a second need
-/// not say so as often.
+/// The least time between two NOTIFYs: a caller that pushes a thousand times a second need not send
+/// as many.
 const SEND_PAUSE: Duration = Duration::from_millis(2);
-/// A connection on which nothing was said for so long is asked whether it still hears; one whose
-/// other end is gone would listen for ever.
+/// After this time without a message the connection is tested with an empty query. If its other end
+/// is gone, it would listen for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
     SELECT pg_notify($1, $2) FROM quick";
 
-/// Gives hints to everybody who watches, here and elsewhere.
+/// Sends hints to all subscribers, in this process and in others.
 pub(crate) struct Notifier {
     hint_count: watch::Sender<u64>,
     remote: Arc<Notify>,
@@ -39,7 +40,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// A bell nobody has heard yet.
+    /// A notifier without subscribers, before its first hint.
     pub(crate) fn new() -> Self {
         Self {
             hint_count: watch::Sender::new(0),
@@ -48,20 +49,21 @@ impl Notifier {
         }
     }
 
-    /// Gives a hint to everybody.
+    /// Sends a hint to all subscribers.
     pub(crate) fn notify(&self, link: &Arc<PostgresLink>) {
         self.hint_count.send_modify(|hint_count| *hint_count += 1);
         self.start(link);
         self.remote.notify_one();
     }
 
-    /// A subscription from now on.
+    /// Subscribes to the hints from now on.
     pub(crate) fn subscribe(&self, link: &Arc<PostgresLink>) -> Box<dyn HintSubscription> {
         self.start(link);
         Box::new(HintReceiver(self.hint_count.subscribe()))
     }
 
-    /// Begins to listen and to speak, once somebody wants to; without a runtime nobody can.
+    /// Starts the exchange with other processes at the first use. Without a runtime it cannot
+    /// start.
     fn start(&self, link: &Arc<PostgresLink>) {
         self.started.call_once(|| {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -79,7 +81,7 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        // Wakes the post, which then finds that its store is gone.
+        // Wakes the exchange, which then finds that its store is gone and ends.
         self.remote.notify_one();
     }
 }
@@ -90,13 +92,13 @@ struct HintReceiver(watch::Receiver<u64>);
 impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            // The store is gone, and with it every hint.
+            // The store was dropped, so no hint comes any more.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Carries hints between processes until its store is gone.
+/// Exchanges hints with other processes until its store is dropped.
 struct HintExchange {
     link: Weak<PostgresLink>,
     hint_count: watch::Sender<u64>,
@@ -120,10 +122,12 @@ impl HintExchange {
             match connected {
                 Ok((client, messages)) => {
                     let connected_at = Instant::now();
-                    // What was said while nobody listened is not said again.
+                    // Hints that others sent before this connection listened are lost, so hint
+                    // once.
                     self.hint_count.send_modify(|hint_count| *hint_count += 1);
                     self.exchange_hints(&client, messages, &channel).await;
-                    // One that ends at once would otherwise be made anew ten times a second.
+                    // Resets the backoff only after a connection that lasted. Otherwise one that
+                    // ends at once would be reopened ten times a second.
                     if connected_at.elapsed() > WAIT_LAST {
                         wait = WAIT_FIRST;
                     }
@@ -149,8 +153,8 @@ impl HintExchange {
         }
     }
 
-    /// Rings for what others say and says what rings here, until the connection ends, falls silent,
-    /// or the store is gone.
+    /// Passes on hints of other processes and sends our own, until the connection ends or does not
+    /// answer, or the store is dropped.
     async fn exchange_hints(&self, client: &Client, mut messages: ServerMessages, channel: &str) {
         let params = [(&channel as _, Type::TEXT), (&self.own_id as _, Type::TEXT)];
         loop {
@@ -182,8 +186,8 @@ impl HintExchange {
         }
     }
 
-    /// What `work` comes to while the connection moves and others are heard; `None` if the
-    /// connection ends first.
+    /// Runs `work` while it reads messages, which drives the connection and passes on hints of
+    /// others; `None` if the connection ends first.
     async fn while_reading<T>(
         &self,
         messages: &mut ServerMessages,
@@ -204,7 +208,8 @@ impl HintExchange {
         }
     }
 
-    /// Behind a pooler nobody can listen, but those who connect directly can be told.
+    /// Sends hints only: LISTEN does not work behind a pooler, but processes that connect directly
+    /// can receive them.
     async fn send_only(&self, link: Arc<PostgresLink>) {
         let channel = channel(link.schema());
         drop(link);
@@ -221,7 +226,7 @@ impl HintExchange {
     }
 }
 
-/// The channel of a schema.
+/// The NOTIFY channel of a schema.
 fn channel(schema: &str) -> String {
     format!("backstop:{schema}")
 }

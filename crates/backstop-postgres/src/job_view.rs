@@ -1,5 +1,5 @@
-//! A job as an operator sees it, and what of it cannot be read. A damaged column costs itself:
-//! whoever asks for this one job still gets the rest.
+//! Reads a job for an operator, and reports what cannot be read. A damaged column costs only
+//! itself: a caller that reads this one job still gets the rest.
 
 use crate::row::{self, get};
 use backstop_core::failure::FailureHistory;
@@ -12,16 +12,16 @@ use backstop_core::{Job, JobId, JobState, Kind, Payload, Priority, QueueName, Ti
 use std::fmt::Display;
 use tokio_postgres::Row;
 
-/// What is found of a job.
+/// The result of reading one job.
 pub(crate) struct ReadJob {
-    /// What can be read of it; `None` if not even its queue can.
+    /// The readable part; `None` if not even its queue can be read.
     pub(crate) job: Option<Job>,
-    /// What cannot, if there is something.
+    /// The columns that cannot be read, if there are any.
     pub(crate) damaged: Option<DamagedJob>,
 }
 
 impl ReadJob {
-    /// A job from the columns of `jobs_by_id`.
+    /// Reads a job from the columns of `jobs_by_id`.
     pub(crate) fn read(row: &Row) -> StoreResult<Self> {
         let id = row::job_id(get(row, 0)?);
         let mut columns = JobColumns {
@@ -43,7 +43,7 @@ impl ReadJob {
     }
 }
 
-/// The columns of a job's row, and what was wrong with those read so far.
+/// The columns of a job's row, and the faults found in them so far.
 struct JobColumns<'r> {
     row: &'r Row,
     faults: Vec<String>,
@@ -116,7 +116,7 @@ impl JobColumns<'_> {
             .unwrap_or(0))
     }
 
-    /// What a text says, if there is one.
+    /// Parses a text column, if it is not NULL.
     fn text<T, E: Display>(
         &mut self,
         column: usize,

@@ -1,10 +1,10 @@
-//! The store on PostgreSQL 14 and later: any number of machines, and jobs that come into being with
-//! the user's own transaction.
+//! The store on PostgreSQL 14 and later: for any number of machines, and for jobs that are enqueued
+//! inside the user's own transaction.
 //!
-//! Knows PostgreSQL and the port, and decides nothing that is not a matter of tables. Everything
-//! lives in a schema of its own, as tables and functions; a method of the port is one call of one
-//! function, which is one transaction. No session state is relied on, so that connections may go
-//! through a pooler.
+//! This crate knows PostgreSQL and the port; every decision that is not about tables is made in
+//! `backstop-core`. Its tables and functions live in a schema of their own. As a rule, a method of
+//! the port is one call of one function, which is one transaction. The store relies on no session
+//! state, so that connections may go through a pooler.
 
 mod address;
 mod amend;
@@ -67,7 +67,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PostgresDurability {
-    /// Whatever the server's `synchronous_commit` says, by default a crash and a power cut.
+    /// What the server's `synchronous_commit` promises: by default, a crash and a power cut.
     #[default]
     Full,
     /// A crash of this process; a crash of the server may lose the last moments.
@@ -81,17 +81,17 @@ pub struct PostgresStore {
     scan_hints: ScanHints,
     commit: CommitMode,
     max_queues: usize,
-    /// The queue after which the next pruning goes on.
+    /// The cursor of pruning: the next call starts behind this queue.
     pruned_to: Mutex<Option<QueueName>>,
 }
 
 impl PostgresStore {
-    /// Reads the address; connections are made when they are needed. Its tables are made by
-    /// [`Store::migrate`].
+    /// Reads the address; connections are opened when they are needed. [`Store::migrate`] creates
+    /// the tables.
     ///
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` and the driver's parameters, and ours:
-    /// `schema` (`backstop` if not said), `connections` (8), `pooler=transaction` behind PgBouncer
-    /// in transaction mode, `sslrootcert=FILE`.
+    /// The address is `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the driver's parameters
+    /// and ours: `schema` (default `backstop`), `connections` (default 8), `pooler=transaction`
+    /// behind PgBouncer in transaction mode, `sslrootcert=FILE`.
     pub fn open(address: &str, durability: PostgresDurability) -> Result<Self, PostgresOpenError> {
         let commit = match durability {
             PostgresDurability::Full => CommitMode::Durable,
@@ -111,7 +111,7 @@ impl PostgresStore {
         })
     }
 
-    /// With at most so many queues, configured ones aside.
+    /// Limits how many queues there may be. Configured queues are never refused.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
         Self {
@@ -124,8 +124,8 @@ impl PostgresStore {
         self.notifier.notify(&self.link);
     }
 
-    /// Where callers that enqueue meet: made by the first of them, which has a runtime, and anew if
-    /// that runtime is gone.
+    /// Returns the batcher that all enqueuing callers share. The first of them starts it, because
+    /// it needs a runtime; if that runtime is gone, a new one is started.
     fn enqueue_batcher(&self) -> Arc<EnqueueBatcher> {
         let mut enqueue_batcher = self
             .enqueue_batcher
@@ -150,8 +150,8 @@ impl PostgresStore {
     }
 }
 
-/// A connection of one's own to the server of an address, under the same rules as the store's; it
-/// moves by itself.
+/// Opens a connection of the caller's own to the server of an address, under the same rules as the
+/// store's. A spawned task drives it.
 pub async fn connect(address: &str) -> StoreResult<tokio_postgres::Client> {
     use futures_util::StreamExt;
     let misuse = |error: PostgresOpenError| StoreError::misuse("connecting", error);
@@ -229,7 +229,8 @@ impl JobStore for PostgresStore {
 
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
-        // All of this store answers, or none of it does: nobody has a reason to spare a part.
+        // A store on one server is reachable as a whole or not at all, so no caller has a reason to
+        // skip some of its queues.
         if !seize.spared.is_empty() {
             return Ok(SeizeResult::default());
         }
@@ -286,7 +287,7 @@ impl OperatorStore for PostgresStore {
         _now: Time,
     ) -> StoreResult<Vec<EnqueueOutcome>> {
         check_count("bury", burials.len(), BURY_MAX)?;
-        // They say themselves when they ended.
+        // A dead letter brings its own end time, which may be before the start of the next scan.
         self.scan_hints.forget();
         dead::bury(&self.link, self.commit, &burials).await
     }
@@ -345,7 +346,7 @@ impl OperatorStore for PostgresStore {
     }
 
     async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
-        // A name is whole, whoever panicked beside it.
+        // A poisoned lock is harmless: the cursor is only ever replaced as a whole.
         let pruned_to = || {
             self.pruned_to
                 .lock()

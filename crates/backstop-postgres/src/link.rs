@@ -1,10 +1,9 @@
-//! The way to the server: pooled connections, a deadline on everything, and a second try where one
-//! may help.
+//! The connection to the server: a pool, a deadline on every call, and retries where they may help.
 //!
-//! Calls of functions are prepared once a connection: the server parses and plans each of them
-//! once, which is a quarter of what it does for a call with few jobs. Whatever goes through a
-//! pooler that has no sessions, or is asked once, is sent without a name and brings its types
-//! along: one round trip, and nothing of it stays in a session.
+//! Function calls use statements that are prepared once per connection: the server parses and plans
+//! each of them once, which is a quarter of its work for a call with few jobs. Statements that go
+//! through a pooler without sessions, or that run only once, are sent unnamed and with their
+//! parameter types: this takes one round trip, and leaves nothing in a session.
 
 use crate::address::{PoolerMode, PostgresAddress, PostgresOpenError};
 use crate::dead_peer::{DeadPeers, PeerTrust};
@@ -29,49 +28,49 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// One try of one call. The server gives up a little before, so that nothing goes on that nobody
-/// waits for.
+/// Time limit of one try of a call. The server's `statement_timeout` ends a little before, so that
+/// it does not work on a statement that no caller waits for.
 pub(crate) const TRY_MAX: Duration = Duration::from_secs(5);
 const SESSION: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000 \
     -c default_transaction_isolation=read\\ committed";
-/// All tries of one call: less than the library's own deadline.
+/// Time limit of all tries of a call: less than the library's own deadline.
 const CALL_MAX: Duration = Duration::from_millis(9_500);
-/// Time that is worth another try.
+/// The remaining time that is worth another try.
 const TRY_MIN: Duration = Duration::from_secs(2);
-/// A connection from nothing to ready. Shorter than a try: one that is made while nobody answers
-/// does not use up what is left when somebody does.
+/// Time limit of opening a connection. It is shorter than a try: a connection that is opened while
+/// the server does not answer must not use up the time that is left when it does.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// The answer of a connection that was not used for a while, to nothing.
+/// Time limit of the empty query that tests an idle connection.
 const TEST_TIME_MAX: Duration = Duration::from_secs(1);
 const WAIT_FIRST: Duration = Duration::from_millis(20);
 const WAIT_LAST: Duration = Duration::from_secs(1);
 
-/// A parameter and its type.
+/// A parameter and its PostgreSQL type.
 pub(crate) type TypedParam<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Whether a commit waits for the disk.
+/// Whether a commit waits for the disk (`synchronous_commit`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CommitMode {
     Durable,
-    /// It does not: what a crash takes back is done again.
+    /// It does not wait: what a crash undoes is done again.
     Quick,
 }
 
-/// The way to the server.
+/// The pool and the settings of all connections.
 pub(crate) struct PostgresLink {
     pool: Pool,
     address: PostgresAddress,
     tls: Option<MakeRustlsConnect>,
     quoted_schema: String,
-    /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or
-    /// found out.
+    /// Whether statements are prepared in sessions. False behind a pooler that changes sessions,
+    /// whether the address names it or a failed statement revealed it.
     prepares: AtomicBool,
     dead_peers: Arc<DeadPeers>,
     lists: Semaphore,
 }
 
 impl PostgresLink {
-    /// Prepares the way; nobody connects yet.
+    /// Builds the pool; it opens no connection yet.
     pub(crate) fn new(mut address: PostgresAddress) -> Result<Self, PostgresOpenError> {
         let tls = connector(&address)?;
         if address.pooler == PoolerMode::None && address.config.get_options().is_none() {
@@ -87,8 +86,8 @@ impl PostgresLink {
         let patience = Some(TRY_MAX);
         let pool = Pool::builder(manager)
             .max_size(address.connections)
-            // The one used last: the server's process behind it has everything at hand, and the
-            // others may sleep.
+            // Reuse the connection that was used last: the server process behind it has warm
+            // caches, and the others may stay idle.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
@@ -125,15 +124,16 @@ impl PostgresLink {
         self.address.connections
     }
 
-    /// The right to ask for a list. Lists use half of the connections at most: workers and health
-    /// checks never wait behind them.
+    /// Waits for permission to read a list. Lists use half of the connections at most, so that
+    /// workers and health checks never wait behind them.
     pub(crate) async fn list_turn(&self, doing: &'static str) -> StoreResult<SemaphorePermit<'_>> {
         let turn = timeout(CALL_MAX, self.lists.acquire()).await;
         let late = || StoreError::unavailable(doing, "too many lists are being read at once");
         turn.map_err(|_| late())?.map_err(|_| late())
     }
 
-    /// Calls one of the store's own functions. All of them may be called again.
+    /// Calls one of the store's own functions. All of them are idempotent, so that a call may be
+    /// tried again.
     pub(crate) async fn call(
         &self,
         doing: &'static str,
@@ -146,7 +146,7 @@ impl PostgresLink {
             .map_err(CallFailure::into_error)
     }
 
-    /// The same, for those who can do something about what is in the way.
+    /// Like `call`, for callers that can react to a blocking lock.
     pub(crate) async fn try_call(
         &self,
         doing: &'static str,
@@ -159,7 +159,7 @@ impl PostgresLink {
             .await
     }
 
-    /// Runs a statement that may be run again.
+    /// Runs a statement that may be tried again.
     pub(crate) async fn rows(
         &self,
         doing: &'static str,
@@ -228,8 +228,8 @@ impl PostgresLink {
                 "statements that were prepared are gone: a pooler seems to change sessions; say so with `pooler=transaction` in the store's address"
             );
         }
-        // Whatever the server has answered, it is done with: the connection is as good as before,
-        // unless what it keeps is not.
+        // After any answer of the server the statement is finished and the connection can be
+        // reused, unless its prepared statements are outdated.
         if rows
             .as_ref()
             .err()
@@ -240,7 +240,7 @@ impl PostgresLink {
         rows.map_err(|error| CallFailure::of(doing, &error))
     }
 
-    /// A connection from the pool, for a few statements that belong together.
+    /// Takes a connection from the pool, for a few statements that belong together.
     pub(crate) async fn client(&self, doing: &'static str) -> StoreResult<Object> {
         self.pool
             .get()
@@ -248,8 +248,8 @@ impl PostgresLink {
             .map_err(|error| pool_error(doing, &error))
     }
 
-    /// A connection of one's own, and what the server says on it: somebody must read that for the
-    /// connection to move.
+    /// Opens a connection outside of the pool, and returns it with the stream of the server's
+    /// messages. The caller must poll that stream to drive the connection.
     pub(crate) async fn connect(
         &self,
         doing: &'static str,
@@ -277,10 +277,10 @@ impl PostgresLink {
     }
 }
 
-/// Where a statement is kept once it was parsed.
+/// Where a statement is kept once it is parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StatementLifetime {
-    /// In the session, under a name, where sessions last.
+    /// In the session, as a prepared statement, where sessions last.
     InSession,
     Nowhere,
 }
@@ -296,7 +296,7 @@ async fn query_prepared(
     client.query(&statement, &values).await
 }
 
-/// What the server says on a connection.
+/// The stream of messages that the server sends on a connection.
 pub(crate) type ServerMessages = BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>;
 
 fn messages<S>(mut wire: Connection<Socket, S>) -> ServerMessages
@@ -306,7 +306,7 @@ where
     stream::poll_fn(move |context| wire.poll_message(context)).boxed()
 }
 
-/// The text that calls a function.
+/// Builds the SQL that calls a function.
 pub(crate) fn statement(
     quoted_schema: &str,
     commit: CommitMode,
@@ -323,10 +323,10 @@ pub(crate) fn statement(
     }
 }
 
-/// Whether trying again at once makes sense.
+/// How a call failed: it decides whether another try makes sense.
 pub(crate) enum CallFailure {
     Passing(StoreError),
-    /// Somebody's transaction is in the way, and did not end in time.
+    /// Another transaction holds a lock that this call needs, and did not end in time.
     InTheWay(StoreError),
     Lasting(StoreError),
 }
@@ -358,8 +358,8 @@ impl CallFailure {
     }
 }
 
-/// Asks a connection that was not used for a while for a sign of life before a call is trusted to
-/// it: one whose other end is gone would keep the call waiting for as long as a call may take.
+/// A hook of the pool that tests an idle connection before a call uses it. Without the test, a
+/// connection whose peer is gone would delay the call for as long as a call may take.
 fn test_connection(dead_peers: Arc<DeadPeers>) -> Hook {
     Hook::async_fn(move |client, metrics| {
         let dead_peers = Arc::clone(&dead_peers);
@@ -383,9 +383,9 @@ fn test_connection(dead_peers: Arc<DeadPeers>) -> Hook {
     })
 }
 
-/// A connection that goes back to the pool only if its call ended: one whose answer is still to
-/// come would give it to the next call to wait for, and one that the server hangs on must not be
-/// used again.
+/// A connection that returns to the pool only if its call has ended. If its answer is still to
+/// come, the next call would wait for that answer; if the server hangs on it, it must not be used
+/// again.
 struct ConnectionGuard(Option<Object>);
 
 impl ConnectionGuard {

@@ -1,6 +1,6 @@
-//! Lists, page by page. A page walks the table that has its order, looks at no more than
-//! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
-//! it looked at.
+//! Lists jobs page by page. A page scans the index that has its order. It reads at most
+//! [`SCAN_MAX`] rows, for about [`PAGE_SCAN_TIME`] at most, and returns a cursor behind the last
+//! row that it read.
 
 use crate::job_view::ReadJob;
 use crate::link::{CommitMode, PostgresLink};
@@ -18,12 +18,12 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 const DOING: &str = "listing jobs";
-/// Rows asked for at once: a page is mostly full long before it has looked at all it may.
+/// Rows that one query reads: a page is mostly full long before it has read all it may.
 const STRIDE: usize = 2_000;
-/// Queues whose lines one page walks.
+/// Queues whose ready lines one page scans.
 const QUEUES_AT_ONCE: usize = 1_000;
 
-/// One job, as far as it can be read.
+/// Reads one job, as far as its row is readable.
 pub(crate) async fn job(link: &PostgresLink, id: JobId) -> StoreResult<Option<Job>> {
     Ok(jobs_by_id(link, &[row::uuid(id)])
         .await?
@@ -31,7 +31,7 @@ pub(crate) async fn job(link: &PostgresLink, id: JobId) -> StoreResult<Option<Jo
         .and_then(readable))
 }
 
-/// Jobs of a queue, as far as they can be read, in the order of `ids`.
+/// Reads jobs of a queue, as far as their rows are readable, in the order of `ids`.
 pub(crate) async fn find(
     link: &PostgresLink,
     queue: &QueueName,
@@ -49,7 +49,7 @@ pub(crate) async fn find(
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
-/// What can be read of a job; what cannot is logged.
+/// Returns the readable part of a job, and logs the rest.
 fn readable(found: ReadJob) -> Option<Job> {
     if let Some(DamagedJob { id, why, .. }) = found.damaged {
         tracing::warn!(
@@ -70,7 +70,7 @@ async fn jobs_by_id(link: &PostgresLink, ids: &[Uuid]) -> StoreResult<Vec<ReadJo
         .collect()
 }
 
-/// A page of jobs, after `after` or from the start.
+/// Reads a page of jobs, behind the cursor `after` or from the start.
 pub(crate) async fn page(
     link: &PostgresLink,
     query: &ListJobsRequest,
@@ -94,7 +94,7 @@ pub(crate) async fn page(
         next: None,
     };
     match query.filter.state {
-        // Nothing but dead jobs has one.
+        // Only dead jobs have a fingerprint, so nothing matches.
         Some(state) if query.filter.fingerprint.is_some() && state != JobState::Dead => {}
         Some(JobState::Ready) => walk.ready(link).await?,
         Some(state @ (JobState::Done | JobState::Dead | JobState::Cancelled)) => {
@@ -105,7 +105,7 @@ pub(crate) async fn page(
     read(link, walk).await
 }
 
-/// The jobs that a walk found, as far as the page has room for them.
+/// Reads the jobs that a scan found, as far as the page has room for them.
 async fn read(link: &PostgresLink, walk: PageWalk<'_>) -> StoreResult<ListJobsResult> {
     let mut page = ListJobsResult {
         next: walk.next.map(|place| place.to_string()),
@@ -136,7 +136,7 @@ async fn read(link: &PostgresLink, walk: PageWalk<'_>) -> StoreResult<ListJobsRe
     Ok(page)
 }
 
-/// All queues by name, or the one that is wanted.
+/// Reads the ids and names of all queues, or of the one that is wanted.
 pub(crate) async fn queues(
     link: &PostgresLink,
     wanted: Option<&QueueName>,
@@ -150,26 +150,26 @@ pub(crate) async fn queues(
         .collect()
 }
 
-/// A row of a list: a job, and its place as two numbers.
+/// A scanned row: a job, whether it matches, and its place as two numbers.
 struct ListedRow {
     id: Uuid,
     fits: bool,
     place: (i64, i64),
 }
 
-/// What a page has seen so far.
+/// The scan of one page.
 struct PageWalk<'a> {
     query: &'a ListJobsRequest,
-    /// The only queue whose jobs are shown, if the filter names one.
+    /// The queue that the filter names; `None` shows all queues.
     queue: Option<(i32, String)>,
     limit: usize,
-    /// No look begins after this.
+    /// The deadline after which no further query starts.
     until: Instant,
     looked: usize,
     found: Vec<(Uuid, JobCursor)>,
-    /// The place of the row looked at last.
+    /// The place of the row that was read last.
     last: Option<JobCursor>,
-    /// Where the next page starts, once it is clear that there is one.
+    /// The cursor of the next page, once it is clear that there is one.
     next: Option<JobCursor>,
 }
 
@@ -193,8 +193,8 @@ impl PageWalk<'_> {
         PageProgress::Continue
     }
 
-    /// Whether there is no time for a further look. Called after one: each page gets on by a stride
-    /// at least.
+    /// Whether the deadline is over. It is called after a query, so that each page reads the rows
+    /// of one query at least.
     fn is_late(&mut self) -> bool {
         let is_late = Instant::now() >= self.until && self.last.is_some();
         if is_late {
@@ -220,7 +220,7 @@ impl PageWalk<'_> {
         })
     }
 
-    /// Waiting jobs by their time, and jobs newest first by arrival.
+    /// Scans waiting jobs by their due time, and running jobs or all jobs by arrival, newest first.
     async fn single(&mut self, link: &PostgresLink) -> StoreResult<()> {
         let timed = matches!(
             self.query.filter.state,
@@ -258,7 +258,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// Ready jobs in claim order, queue by queue.
+    /// Scans ready jobs in claim order, queue by queue.
     async fn ready(&mut self, link: &PostgresLink) -> StoreResult<()> {
         let queues = match self.queue.clone() {
             Some(queue) => vec![queue],
@@ -303,8 +303,8 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// The queues that have something in line, from the place on that the page before has reached.
-    /// A page has no time for more of them.
+    /// Reads the queues that have ready jobs, from the queue of the cursor on. A page has no time
+    /// for more of them than this returns.
     async fn in_line(&self, link: &PostgresLink) -> StoreResult<Vec<(i32, String)>> {
         let from = match &self.last {
             Some(JobCursor::Line { queue, .. }) => queue.as_str(),
@@ -322,7 +322,7 @@ impl PageWalk<'_> {
             .collect()
     }
 
-    /// Ended jobs of one queue or of all, newest or oldest first.
+    /// Scans ended jobs of one queue or of all, newest or oldest first.
     async fn finished(&mut self, link: &PostgresLink, state: JobState) -> StoreResult<()> {
         let oldest = self.query.order == ListOrder::Oldest;
         loop {

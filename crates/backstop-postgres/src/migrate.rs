@@ -1,8 +1,7 @@
-//! The tables and functions of a store, in a schema of its own: made at once where there are none,
-//! and brought to the newest version by steps.
+//! Creates the schema of a new store, and upgrades that of an old one step by step.
 //!
-//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process
-//! that migrates waits for it.
+//! Each step is one transaction. If the process is killed, a step is done or not begun. A second
+//! process that migrates at the same time waits for it.
 
 use crate::error::store_error;
 use crate::link::PostgresLink;
@@ -11,21 +10,21 @@ use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult, 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-/// There is none yet: version 1 is the first one. A released version that changes tables or
-/// functions changes the files below and adds a step here, which also drops, makes and grants the
-/// functions that are different in it.
+/// The upgrade steps. There is none yet: version 1 is the first one. A release that changes tables
+/// or functions changes the files below and adds a step here, which also drops, creates and grants
+/// the functions that it changes.
 const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
-/// The version this code needs.
+/// The schema version that this program needs.
 pub(crate) const VERSION: u32 = UPGRADES.newest();
 const DOING: &str = "migrating";
 const INSTEAD: &str = "another schema";
-/// The error code of a step that another process has taken while this one waited.
+/// The error code of a step that another process ran while this one waited.
 const ALREADY_TAKEN: &str = "BS001";
 const SERVER_VERSION_MIN: i32 = 140_000;
-/// The column of the version's table in pre-releases.
+/// The column that the version table had in pre-releases.
 const FORMER_COLUMN: &str = "number";
 
-/// The tables, and then the functions in an order in which each knows those it calls.
+/// The tables, and then the functions: each comes after those that it calls.
 const SCHEMA: [&str; 28] = [
     include_str!("sql/schema.sql"),
     include_str!("sql/ticket.sql"),
@@ -56,10 +55,10 @@ const SCHEMA: [&str; 28] = [
     include_str!("sql/public.sql"),
     include_str!("sql/shape.sql"),
 ];
-/// The settings and rights of all functions.
+/// The settings and grants of all functions.
 const GRANTS: &str = include_str!("sql/grants.sql");
 
-/// Brings the schema up to date. Where it is, nothing is written and no right to is needed.
+/// Upgrades the schema. If it is current, nothing is written and no right to write is needed.
 pub(crate) async fn migrate(link: &PostgresLink) -> StoreResult<MigrationResult> {
     migrate_by(link, UPGRADES).await
 }
@@ -81,11 +80,11 @@ async fn migrate_by(
     Ok(MigrationResult { from, to })
 }
 
-/// What became of a step.
+/// The outcome of an upgrade step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StepOutcome {
     Taken,
-    /// Another process has taken it.
+    /// Another process ran the step.
     AlreadyTaken,
 }
 
@@ -117,7 +116,7 @@ async fn take_step(link: &PostgresLink, text: &str) -> StoreResult<StepOutcome> 
     Ok(StepOutcome::Taken)
 }
 
-/// What the database says about the schema.
+/// Reads what the database says about the schema: whether it exists, and its version.
 async fn mark(link: &PostgresLink) -> StoreResult<SchemaMark> {
     const COLUMN: &str = "SELECT a.attname::text FROM pg_attribute a \
                           WHERE a.attrelid = to_regclass($1) AND a.attnum = 1";
@@ -148,7 +147,8 @@ async fn mark(link: &PostgresLink) -> StoreResult<SchemaMark> {
     })
 }
 
-/// The version of the schema; 0 if there is none. Refuses one that this program does not know.
+/// Reads the schema version; 0 if there is no schema. Refuses a version that this program does not
+/// know.
 pub(crate) async fn version(link: &PostgresLink) -> StoreResult<u32> {
     mark(link).await?.check(DOING, VERSION, INSTEAD)
 }
@@ -172,8 +172,8 @@ async fn check_server(link: &PostgresLink) -> StoreResult<()> {
     Ok(())
 }
 
-/// The text of a transaction that takes a step. It holds the lock to its end: a second one waits,
-/// and then finds the step taken.
+/// Builds the SQL of a transaction that runs a step. The transaction holds an advisory lock to its
+/// end: a second process waits for it, and then finds that the step is done.
 fn transaction_of(step: &str, is_first: bool, to: u32, schema: &str) -> String {
     let check = if is_first {
         first_check(schema)

@@ -1,4 +1,4 @@
-//! Queues, gates, workers, retention, and what becomes ready.
+//! Queues, pauses, workers, retention, and the promotion of due jobs.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -14,12 +14,13 @@ use backstop_core::{JobState, QueueBounds, QueueName, Span, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// A queue that is retired for so long was found by no push that is still under way.
+/// How long a queue must be retired before it is removed: longer than any push that found it before
+/// can last.
 const RETIRED_FOR: Span = Span::hours(1);
-/// The ends of a queue's jobs, as they are pruned.
+/// The states of ended jobs, in the order in which they are pruned.
 const SHELVES: [JobState; 3] = [JobState::Done, JobState::Cancelled, JobState::Dead];
 
-/// Makes jobs ready whose time has come.
+/// Makes the jobs ready that are due.
 pub(crate) async fn promote(
     link: &PostgresLink,
     scan_hints: &ScanHints,
@@ -88,13 +89,14 @@ fn status(row: &Row) -> StoreResult<QueueStatus> {
 fn bounds(row: &Row) -> StoreResult<QueueBounds> {
     Ok(QueueBounds {
         max_size: row::get::<Option<i64>>(row, 5)?.map(i64::cast_unsigned),
-        // A word nobody writes is damage; who refuses loses nothing.
+        // No code writes another word, so the row is damaged. The default, which rejects jobs,
+        // loses nothing.
         overflow: row::get::<&str>(row, 6)?.parse().unwrap_or_default(),
         dead_max: row::get::<i64>(row, 7)?.cast_unsigned(),
     })
 }
 
-/// Sets how much a queue holds.
+/// Sets the bounds of a queue.
 pub(crate) async fn set_bounds(
     link: &PostgresLink,
     queue: &QueueName,
@@ -129,7 +131,7 @@ fn name(text: &str) -> StoreResult<QueueName> {
     QueueName::new(text).map_err(|error| StoreError::corrupt("listing queues", error))
 }
 
-/// Opens or pauses a queue.
+/// Pauses or resumes a queue.
 pub(crate) async fn set_gate(
     link: &PostgresLink,
     queue: &QueueName,
@@ -149,7 +151,7 @@ pub(crate) async fn set_gate(
     .map(drop)
 }
 
-/// All workers that beat within `within`, by name.
+/// Lists all workers with a heartbeat in the last `within`, by name.
 pub(crate) async fn workers(
     link: &PostgresLink,
     within: Span,
@@ -163,7 +165,7 @@ pub(crate) async fn workers(
         .collect()
 }
 
-/// The leases that ended before this time and that nobody has taken over.
+/// Counts the leases that ended before this time and that no worker has seized.
 pub(crate) async fn expired_leases(
     link: &PostgresLink,
     before: Time,
@@ -205,7 +207,7 @@ fn worker(row: &Row) -> StoreResult<WorkerStatus> {
 }
 
 /// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest
-/// first. Answers also the queue after which to go on.
+/// first. Also returns the queue behind which the next call continues.
 pub(crate) async fn prune(
     link: &PostgresLink,
     scan_hints: &ScanHints,
@@ -215,7 +217,7 @@ pub(crate) async fn prune(
 ) -> StoreResult<(PruneResult, Option<QueueName>)> {
     let (names, is_end) = next_queues(link, retention, after.as_ref()).await?;
     let mut pruned = prune_queues(link, scan_hints, retention, &names, now).await?;
-    // What did not fit is looked at again.
+    // If jobs are left, the next call starts with the same queues.
     let next = if pruned.more {
         after
     } else {
@@ -226,7 +228,7 @@ pub(crate) async fn prune(
     Ok((pruned, next))
 }
 
-/// The queues that one pruning looks at, and whether there are no others behind them.
+/// Reads the queues that one call prunes, and whether these are the last ones.
 async fn next_queues(
     link: &PostgresLink,
     retention: &PruneRequest,
@@ -258,7 +260,7 @@ async fn next_queues(
     Ok((names, is_end))
 }
 
-/// Forgets queues that nobody uses.
+/// Removes queues that have been unused for long.
 async fn forget_queues(
     link: &PostgresLink,
     retention: &PruneRequest,

@@ -1,5 +1,5 @@
-//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
-//! its neighbours.
+//! Decodes rows leniently: a damaged column gets a default value, and its neighbours are still
+//! read.
 
 use backstop_core::failure::FailureHistory;
 use backstop_core::job_options::JobOptions;
@@ -17,22 +17,22 @@ pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> StoreResul
         .map_err(|error| StoreError::corrupt("reading a row", error))
 }
 
-/// An id as the driver takes it.
+/// Converts a job's id to the driver's type.
 pub(crate) const fn uuid(id: JobId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
-/// An id as the driver gives it.
+/// Converts the driver's type to a job's id.
 pub(crate) const fn job_id(id: Uuid) -> JobId {
     JobId::from_bytes(*id.as_bytes())
 }
 
-/// A number of things as the functions take it.
+/// Converts a count to an integer of the SQL functions.
 pub(crate) fn number(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-/// The state of a number, if it is one.
+/// Decodes a state; `None` if no state has this number.
 pub(crate) fn known_state(code: i16) -> Option<JobState> {
     usize::try_from(code)
         .ok()
@@ -40,7 +40,8 @@ pub(crate) fn known_state(code: i16) -> Option<JobState> {
         .copied()
 }
 
-/// The state of a number. One that nobody writes is damage; dead is where a person looks.
+/// Decodes a state. No code writes another number, so the row is damaged: the job counts as dead,
+/// where an operator looks.
 pub(crate) fn state(code: i16) -> JobState {
     known_state(code).unwrap_or(JobState::Dead)
 }
@@ -65,8 +66,8 @@ fn queue(row: &Row, column: usize) -> StoreResult<QueueName> {
     QueueName::new(get(row, column)?).map_err(|error| StoreError::corrupt("reading a row", error))
 }
 
-/// A job under a claim, with its place in line; who had it before it was seized; whether they had
-/// begun.
+/// A job of a claim, its place in line, the worker and lease it was seized from, and whether that
+/// run had begun.
 pub(crate) struct ClaimedRow {
     pub(crate) place: (QueueName, i16, i64),
     pub(crate) run: LeasedRun,
@@ -74,7 +75,7 @@ pub(crate) struct ClaimedRow {
     pub(crate) begun: bool,
 }
 
-/// A job handed out, from the columns of `claim.sql`.
+/// Reads a claimed job from the columns of `claim.sql`.
 pub(crate) fn claimed_row(row: &Row, number: LeaseNumber) -> StoreResult<ClaimedRow> {
     let (queue, level, seq) = (queue(row, 0)?, get(row, 1)?, get(row, 2)?);
     let run = LeasedRun {

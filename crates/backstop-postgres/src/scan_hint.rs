@@ -1,36 +1,36 @@
-//! From when on to look for what is due.
+//! Where scans for due rows start.
 //!
-//! What is due stands in the order of its time, and what was before it is gone. But as long as
-//! anybody has a long transaction open, the server keeps what is gone in its indexes, and whoever
-//! looks from the beginning walks over all of it, once a second. So a process remembers up to when
-//! it left nothing, and looks from a little before that on. What comes in later than that, by a
-//! transaction that took long or a clock that is behind, is found by a look from the beginning now
-//! and then. What is remembered saves time, and nothing else depends on it.
+//! Due rows are indexed by time, and the rows before them are already removed. But while any long
+//! transaction is open, the server keeps the dead tuples of removed rows in its indexes, and a scan
+//! from the beginning walks over all of them, once a second. So a process remembers the time up to
+//! which its last scan left nothing, and starts the next scan a little before it. A long
+//! transaction, or a clock that is behind, may add a row with an earlier time; a full scan from the
+//! beginning, made now and then, finds it. The hints only save time; nothing else depends on them.
 
 use backstop_core::{JobState, QueueName, Span, StreamName, Time};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// How much earlier than what is remembered a look begins: more than a call of a store lasts.
+/// How far before the remembered time a scan starts: more than a call of a store lasts.
 const OVERLAP: Span = Span::secs(10);
-/// How many things are remembered; with more there are only looks from the beginning until they are
-/// fewer again.
+/// How many targets are remembered. If there are more, all are forgotten, and scans start from the
+/// beginning.
 const REMEMBERED_MAX: usize = 10_000;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ScanTarget {
     Waiting,
     Leases,
-    /// Keys of a stream that are due.
+    /// The keys of a stream that are due.
     Due(StreamName),
-    /// Ended jobs of a queue whose retention is over.
+    /// The ended jobs of a queue whose retention is over.
     Ended(QueueName, JobState),
-    /// Unique keys that are to be forgotten.
+    /// The unique keys whose period is over.
     Keys,
 }
 
 impl ScanTarget {
-    /// How often it is looked for from the beginning.
+    /// How often the target is scanned from the beginning.
     const fn full_every(&self) -> Span {
         match self {
             Self::Waiting | Self::Leases | Self::Due(_) => Span::minutes(1),
@@ -46,13 +46,13 @@ pub(crate) struct ScanStart {
 }
 
 impl ScanStart {
-    /// From when on, as the server's functions have it.
+    /// The start of the scan as a parameter of the SQL functions.
     pub(crate) fn begins_at(self) -> i64 {
         self.from.map_or(i64::MIN, Time::as_micros)
     }
 }
 
-/// Up to when nothing was left.
+/// The time up to which the last scan of a target left nothing.
 #[derive(Clone, Copy, Debug)]
 struct ScanMark {
     to: Time,
@@ -64,7 +64,7 @@ struct ScanMark {
 pub(crate) struct ScanHints(Mutex<HashMap<ScanTarget, ScanMark>>);
 
 impl ScanHints {
-    /// How to look for something now.
+    /// Decides where a scan starts now.
     pub(crate) fn begin_scan(&self, target: &ScanTarget, now: Time) -> ScanStart {
         let mark = self
             .0
@@ -72,7 +72,8 @@ impl ScanHints {
             .unwrap_or_else(PoisonError::into_inner)
             .get(target)
             .copied();
-        // A clock that was set back is no reason to look at less.
+        // If the clock was set back, the remembered time may be too late, so scan from the
+        // beginning.
         let mark = mark
             .filter(|mark| now >= mark.last_at && now.since(mark.full_at) < target.full_every());
         ScanStart {
@@ -81,7 +82,7 @@ impl ScanHints {
         }
     }
 
-    /// A look left nothing up to then.
+    /// Records that a scan left nothing up to `to`.
     pub(crate) fn record_empty(&self, target: ScanTarget, scan: ScanStart, to: Time) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED_MAX {
@@ -104,7 +105,7 @@ impl ScanHints {
         }
     }
 
-    /// Something came in that may be older than what is remembered.
+    /// Forgets all hints, because a row was added that may be older than they are.
     pub(crate) fn forget(&self) {
         self.0
             .lock()

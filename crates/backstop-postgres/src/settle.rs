@@ -1,4 +1,4 @@
-//! The end of runs.
+//! Settles runs: done, retry, dead, cancelled or released.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -11,10 +11,10 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 const DOING: &str = "settling";
-/// How long a settlement that has been made waits for the removal of its emptied leases.
+/// How long a committed settlement waits for the removal of its emptied leases.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Ends runs whose leases are current.
+/// Settles the runs whose leases are current.
 pub(crate) async fn settle(
     link: &PostgresLink,
     settlements: &[Settlement],
@@ -23,8 +23,9 @@ pub(crate) async fn settle(
 ) -> StoreResult<Vec<SettleOutcome>> {
     let mut answers = vec![SettleOutcome::Applied; settlements.len()];
     let mut waiting: Vec<usize> = (0..settlements.len()).collect();
-    // A job that is named twice is settled twice: only one of its leases can be the current one, or
-    // none any more. Those behind it wait too: deaths take what room there is in their order.
+    // A job that is named twice is settled in two calls: only one of its leases can be the current
+    // one, or none any more. The settlements behind it wait, too, because dead jobs must take what
+    // room there is in their order.
     while !waiting.is_empty() {
         let mut jobs = HashSet::new();
         let first = waiting
@@ -99,7 +100,7 @@ async fn settle_once(
     Ok(())
 }
 
-/// Removes leases that other settlements were emptying at the same time, now that this one is
+/// Removes leases that other settlements were emptying at the same time, after this one is
 /// committed.
 async fn close_emptied(link: &PostgresLink, leases: &[i64]) {
     if leases.is_empty() {
@@ -114,7 +115,7 @@ async fn close_emptied(link: &PostgresLink, leases: &[i64]) {
     }
 }
 
-/// Those of one claim beside each other.
+/// Sorts settlements by claim, so that those of one claim are neighbours.
 fn by_claim(settlements: &[Settlement], mut ended: Vec<usize>) -> Vec<usize> {
     ended.sort_by_key(|at| {
         (
@@ -125,12 +126,12 @@ fn by_claim(settlements: &[Settlement], mut ended: Vec<usize>) -> Vec<usize> {
     ended
 }
 
-/// Runs that succeeded, as many of them as are kept alike, claim by claim.
+/// Runs that succeeded and that share one retention, claim by claim, as columns.
 #[derive(Default)]
 struct DoneColumns<'a> {
     at: Vec<usize>,
     ids: Vec<Uuid>,
-    /// For each claim: how many ids there are up to its last.
+    /// For each claim, the number of ids up to its last one.
     ends: Vec<i32>,
     queues: Vec<&'a str>,
     numbers: Vec<i64>,
@@ -157,7 +158,7 @@ impl<'a> DoneColumns<'a> {
     }
 }
 
-/// Runs that ended in any other way.
+/// Runs that ended in any other way, as columns.
 #[derive(Default)]
 struct OutcomeColumns<'a> {
     at: Vec<usize>,
@@ -233,7 +234,7 @@ fn params<'p>(
     ]
 }
 
-/// Whether a settlement leaves something to claim or to promote.
+/// Whether a settlement leaves new work to claim or to promote.
 pub(crate) fn creates_work(settlements: &[Settlement], now: Time) -> bool {
     settlements.iter().any(|settlement| {
         !matches!(settlement.outcome, Outcome::Done(_))

@@ -1,4 +1,4 @@
-//! Enqueue inside a transaction of sqlx's.
+//! Enqueues jobs inside a transaction of sqlx's.
 
 use crate::enqueue::{EnqueueColumns, refused, set_answer};
 use crate::error::TOO_MANY_QUEUES;
@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 const DOING: &str = "enqueueing";
 
-/// Takes jobs in inside a transaction of sqlx's (`&mut *transaction` is its connection): as
-/// [`crate::enqueue_in`], for users of the other driver.
+/// Enqueues jobs inside a transaction of sqlx's (`&mut *transaction` is its connection): the same
+/// as [`crate::enqueue_in`], for users of the other driver.
 pub async fn enqueue_in_sqlx(
     connection: &mut PgConnection,
     schema: &str,
@@ -26,8 +26,8 @@ pub async fn enqueue_in_sqlx(
         ..EnqueueColumns::of(jobs.iter().map(|job| (job, now)))
     };
     let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
-    // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's
-    // program may not want.
+    // Ids are sent and read as text: sqlx supports UUIDs only with a feature that the rest of a
+    // user's program may not want.
     let sql = format!(
         "SELECT at, holder::text, is_full, is_conflict FROM \"{}\".enqueue_jobs($1, $2, $3, $4::uuid[], $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) \
          WHERE at > 0",

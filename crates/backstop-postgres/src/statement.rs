@@ -1,18 +1,19 @@
-//! The statement that takes a job in, as text: for every driver in every language, inside its own
+//! The statement that enqueues a job, as text: for every driver in every language, inside its own
 //! transaction.
 
-/// A statement and what its parameters are, in order.
+/// The text of a statement and its parameters, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnqueueStatement {
-    /// The text, with `$1`, `$2`, … for the parameters.
+    /// The SQL text, with `$1`, `$2`, … for the parameters.
     pub text: String,
-    /// Name and type of each parameter. Those after the third may be NULL: then they are as if they
-    /// were not given.
+    /// Name and type of each parameter. Those after the third may be NULL, and then have their
+    /// defaults.
     pub parameters: [(&'static str, &'static str); 9],
 }
 
-/// The statement for a schema, usually [`crate::SCHEMA`]. It answers the job's id; if another job
-/// holds the unique key, that job's. Only whoever may call the function `enqueue` may run it.
+/// Builds the statement for a schema, usually [`crate::SCHEMA`]. It returns the job's id, or that
+/// of the other job that holds the unique key. Its role needs the right to execute the function
+/// `enqueue`.
 pub fn enqueue_statement(schema: &str) -> EnqueueStatement {
     let schema = schema.replace('"', "\"\"");
     EnqueueStatement {

@@ -1,4 +1,4 @@
-//! Ordered streams.
+//! The ordered streams of the port, on PostgreSQL.
 
 mod advance;
 mod distinct_names;

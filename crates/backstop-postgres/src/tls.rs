@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What connects with TLS; `None` where the address forbids it.
+/// Builds the TLS connector; `None` if the address forbids TLS.
 pub(crate) fn connector(
     address: &PostgresAddress,
 ) -> Result<Option<MakeRustlsConnect>, PostgresOpenError> {
@@ -20,7 +20,7 @@ pub(crate) fn connector(
         Some(file) => from_file(file)?,
         None => of_this_machine(),
     };
-    // Named, because a process may link several providers, and then has none by default.
+    // Named explicitly: a process may link several providers, and then has no default one.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -47,8 +47,8 @@ fn from_file(file: &Path) -> Result<RootCertStore, PostgresOpenError> {
     Ok(roots)
 }
 
-/// The roots this machine trusts. None is no error yet: a server without TLS needs none, and one
-/// with it is then refused.
+/// Loads the root certificates that this machine trusts. An empty list is not an error yet: a
+/// server without TLS needs none, and a server with TLS is refused later.
 fn of_this_machine() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! Who holds unique keys.
+//! Finds the holders of unique keys.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 const DOING: &str = "looking for holders";
 
-/// Who holds these keys of a queue, in their order.
+/// Finds the holders of these keys in a queue, in the order of `keys`.
 pub(crate) async fn holders(
     link: &PostgresLink,
     queue: &QueueName,

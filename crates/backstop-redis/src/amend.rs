@@ -1,7 +1,6 @@
-//! What an operator does to jobs.
+//! Operator actions on jobs.
 //!
-//! A selection by filter is picked first and done then; the script that does it looks at every job
-//! again.
+//! A selection by filter first picks the jobs, then amends them. The script checks every job again.
 
 mod pick;
 
@@ -22,9 +21,9 @@ use pick::PickRequest;
 use std::collections::BTreeMap;
 
 const DOING: &str = "amending jobs";
-/// Jobs of one script: while it runs, the server does nothing else.
+/// The most jobs of one script call: while a script runs, the server does nothing else.
 const JOBS_AT_ONCE: usize = 500;
-/// How often a job is looked for that was found on its way from one queue to another.
+/// How often a job that is moving from one queue to another is looked up again.
 const ROUNDS_MAX: usize = 4;
 
 pub(crate) async fn amend(
@@ -51,14 +50,14 @@ pub(crate) async fn amend(
     }
 }
 
-/// What is to be done, and to jobs of which state.
+/// The action, and the state that a job must be in.
 struct AmendRequest<'a> {
     amendment: &'a AmendJobsRequest,
     state: Option<JobState>,
     now: Time,
 }
 
-/// Does something to these jobs, and answers for each.
+/// Amends the jobs with these ids, and answers for each.
 async fn amend_ids(
     base: &StoreContext,
     ids: &[JobId],
@@ -100,8 +99,8 @@ async fn amend_ids(
     Ok(amended)
 }
 
-/// Does something to jobs, whichever of these queues they are in. They are looked for first: an id
-/// that several queues know is not one job, and nothing is done to any of them.
+/// Amends jobs in whichever of these queues they are. It looks them up first: an id that several
+/// queues know is ambiguous, and none of those jobs is amended.
 async fn amend_anywhere(
     base: &StoreContext,
     queues: &[QueueName],
@@ -114,7 +113,7 @@ async fn amend_anywhere(
     for (id, place) in ids.iter().zip(&mut found) {
         match *place {
             LocateResult::In(queue) => spots.push(JobLocation { queue, id: *id }),
-            // Who moves it again meets the mark of the move, and is told how that ended.
+            // A second move finds the mark of the first one, and returns the outcome of that.
             LocateResult::Leaving(queue) if is_move => {
                 *place = LocateResult::In(queue);
                 spots.push(JobLocation { queue, id: *id });
@@ -135,7 +134,7 @@ async fn amend_anywhere(
     Ok(found.iter().map(answer).collect())
 }
 
-/// Does something to jobs that have been found.
+/// Amends jobs whose locations are known.
 async fn amend_at(
     base: &StoreContext,
     queues: &[QueueName],
@@ -150,8 +149,8 @@ async fn amend_at(
     }
 }
 
-/// Does something to jobs one queue after the other: those that meet in one line get their places
-/// in this order.
+/// Amends jobs one queue after the other. Jobs that enter the same index then get their places in
+/// this order.
 async fn amend_in_order(
     base: &StoreContext,
     queues: &[QueueName],
@@ -166,7 +165,7 @@ async fn amend_in_order(
     Ok(done)
 }
 
-/// Does something to jobs, all queues at once.
+/// Amends jobs of all queues in parallel.
 async fn amend_side_by_side(
     base: &StoreContext,
     queues: &[QueueName],
@@ -194,7 +193,7 @@ async fn amend_side_by_side(
     Ok(spots.iter().map(next).collect())
 }
 
-/// Does something to the next jobs that fit.
+/// Amends the next jobs that match the filter.
 async fn amend_fitting(
     base: &StoreContext,
     wanted: &PickRequest<'_>,
@@ -212,7 +211,8 @@ async fn amend_fitting(
         ..AmendResult::default()
     };
     for (spot, answer) in picked.spots.iter().zip(done) {
-        // What no longer fits was not meant: of refusals only those of a key's new holder are told.
+        // A job that no longer matches is not reported. Of the refusals, only those that depend on
+        // other jobs are.
         if matches!(answer, JobAmendOutcome::Applied)
             || matches!(answer, JobAmendOutcome::Refused(refusal) if refusal.depends_on_other_jobs())
         {
@@ -225,17 +225,17 @@ async fn amend_fitting(
     Ok(amended)
 }
 
-/// What was done to one job.
+/// The outcome of an amendment for one job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JobAmendOutcome {
     Applied,
     NotMeant,
     Refused(AmendRefusal),
-    /// Nothing: it is marked as on its way to another queue.
+    /// Not amended: the job is marked as moving to another queue.
     Marked,
-    /// Nothing: its record cannot be read.
+    /// Not amended: the record of the job cannot be read.
     Damaged,
-    /// Nothing: it went to another queue meanwhile.
+    /// Not amended: the job moved to another queue meanwhile.
     Again,
 }
 
@@ -252,7 +252,7 @@ fn note(amended: &mut AmendResult, id: JobId, done: JobAmendOutcome) {
     }
 }
 
-/// Does something to jobs of one queue. A move that is found under way is finished first.
+/// Amends jobs of one queue. A move that is under way is finished first.
 async fn amend_in(
     base: &StoreContext,
     queue: &QueueName,
@@ -306,7 +306,7 @@ fn replace(
     }
 }
 
-/// Of a job that cannot be read nothing is left to be done but to delete it.
+/// A job that cannot be read can only be deleted.
 async fn amend_damaged(
     base: &StoreContext,
     queue: &QueueName,
@@ -378,7 +378,7 @@ async fn move_each(
     Ok(done)
 }
 
-/// Does something to jobs that stay in their queue.
+/// Amends jobs that stay in their queue.
 async fn amend_each(
     base: &StoreContext,
     queue: &QueueName,
@@ -412,7 +412,7 @@ fn head(base: &StoreContext, queue: &QueueName, request: &AmendRequest<'_>) -> S
     let mut call = base.script(&AMEND, queue).arg(request.now.as_micros());
     call.push(&sortable(request.now.as_micros()));
     call.push(match request.amendment.action {
-        // To be moved to where it is already means to come back to life there.
+        // Moving a dead job to the queue it is in means to retry it there.
         AmendAction::Retry | AmendAction::Move(_) => b"R",
         AmendAction::Cancel => b"C",
         AmendAction::Delete => b"D",
@@ -423,7 +423,7 @@ fn head(base: &StoreContext, queue: &QueueName, request: &AmendRequest<'_>) -> S
     call
 }
 
-/// A letter for each state: whether it may be done there, or why not.
+/// One letter per state: whether the action is permitted in it, or why not.
 fn verdicts(request: &AmendRequest<'_>) -> [u8; JobState::ALL.len()] {
     JobState::ALL.map(|state| {
         request
@@ -433,7 +433,7 @@ fn verdicts(request: &AmendRequest<'_>) -> [u8; JobState::ALL.len()] {
     })
 }
 
-/// The state a job must be in to be meant at all.
+/// The state that a job must be in; empty if any state will do.
 fn meant(request: &AmendRequest<'_>) -> Vec<u8> {
     request
         .state
@@ -441,7 +441,7 @@ fn meant(request: &AmendRequest<'_>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// States that are not the one that was meant stand from here on.
+/// The letters from here on mean: the job is in another state than the requested one.
 const ELSEWHERE: u8 = b'a';
 
 const fn letter_of(refusal: AmendRefusal) -> u8 {

@@ -1,9 +1,9 @@
 //! Numbers in the order of arrival, comparable over all queues.
 //!
-//! An arrival is the server's time in microseconds, as this process carries it on: no counter has
-//! to be asked, so that an enqueue is one round trip and no key is hot. Within a process arrivals
-//! only grow. Between processes they are as far apart as their clocks are wrong; equal ones are
-//! told apart by the job's id, which stands behind the arrival wherever it orders something.
+//! An arrival is the server's time in microseconds, as this process extrapolates it. There is no
+//! counter to ask, so an enqueue takes one round trip and no key is hot. Within a process, arrivals
+//! only grow. Between processes they are off by as much as their clocks are. Equal arrivals are
+//! ordered by the job id, which follows the arrival wherever it orders something.
 
 use crate::link::machine_micros;
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(crate) struct ArrivalClock {
 }
 
 impl ArrivalClock {
-    /// So many arrivals, where the server's clock is ahead of ours by `clock_offset_micros`.
+    /// Draws `count` arrivals, where the server's clock is ahead of ours by `clock_offset_micros`.
     pub(crate) fn draw(&self, count: usize, clock_offset_micros: i64) -> Range<i64> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let first = self.draw_at(machine_micros() + clock_offset_micros, count);
@@ -23,7 +23,8 @@ impl ArrivalClock {
     }
 
     fn draw_at(&self, now_micros: i64, count: i64) -> i64 {
-        // Whoever draws between the two only makes it larger: what is added here is nobody else's.
+        // A concurrent draw between these two steps only makes the number larger; no number is
+        // drawn twice.
         self.next.fetch_max(now_micros, Ordering::Relaxed);
         self.next.fetch_add(count, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Signs of life.
+//! Heartbeats of workers.
 
 use crate::begin::{by_queue, lost_leases};
 use crate::claim::queues_of;
@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const DOING: &str = "beating";
-/// Leases of one script: while it runs, the server does nothing else.
+/// The most leases of one script call: while a script runs, the server does nothing else.
 const LEASES_AT_ONCE: usize = 2_000;
 const SIGN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Keeps claims alive, and tells which leases are lost.
+/// Renews the leases of claims, and returns the lost ones.
 pub(crate) async fn beat(
     base: &StoreContext,
     beat: &BeatRequest,
@@ -39,7 +39,8 @@ pub(crate) async fn beat(
         }
         call
     });
-    // Not waited for as long as other calls: the leases of the other queues last no longer for it.
+    // A heartbeat has a shorter timeout than other calls, because the leases on other shards keep
+    // running.
     let patience = CallPatience::Within(beat.until.since(now));
     let answers = base
         .run_apart_within(DOING, calls.collect(), patience)
@@ -63,7 +64,8 @@ pub(crate) async fn beat(
     let extending = base.run_each_within(DOING, calls.collect(), patience);
     let (extended, signed) = tokio::join!(extending, sign(base, beat, now, patience));
     match extended {
-        // The leases that were named are kept, and whoever has some there names them too.
+        // The named leases are renewed. If this worker has leases in those queues, its heartbeats
+        // name them.
         Err(error) if base.link.is_cluster() && error.is_transient() => {
             tracing::debug!(%error, "a claim is not kept alive in queues that do not answer");
         }
@@ -76,8 +78,8 @@ pub(crate) async fn beat(
     })
 }
 
-/// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and
-/// they are what counts.
+/// Records the heartbeat of the worker, so that it is listed as live. A full Redis may refuse that
+/// write; the leases were renewed before, and they matter more.
 async fn sign(
     base: &StoreContext,
     beat: &BeatRequest,
@@ -106,7 +108,7 @@ fn sign_of_life(base: &StoreContext, beat: &BeatRequest, now: Time) -> redis::Cm
     command
 }
 
-/// A call that extends these claims, and those of the leases that are added to it.
+/// A call that renews these claims, and the claims of the leases that are added to it.
 fn extension(
     base: &StoreContext,
     queue: &QueueName,
@@ -126,7 +128,7 @@ fn extension(
     call
 }
 
-/// Claims that are alive: where their leases were named, and into which queues they reach.
+/// Claims that are live: the queues in which their leases were named, and all their queues.
 #[derive(Default)]
 struct LiveClaims(BTreeMap<Vec<u8>, ClaimQueues>);
 
@@ -137,7 +139,7 @@ struct ClaimQueues {
 }
 
 impl LiveClaims {
-    /// Takes note of an answer; tells the lost leases.
+    /// Reads a reply; returns the lost leases.
     fn learn(&mut self, queue: &QueueName, answer: Value) -> Option<Vec<Lease>> {
         let mut parts = reply::list(answer)?.into_iter();
         let lost = lost_leases(queue, &reply::bytes(parts.next()?)?)?;
@@ -149,7 +151,7 @@ impl LiveClaims {
         Some(lost)
     }
 
-    /// The claims to keep alive in queues where none of their leases was named.
+    /// The claims to renew in queues where none of their leases was named.
     fn elsewhere(&self) -> BTreeMap<QueueName, BTreeSet<&[u8]>> {
         let mut elsewhere: BTreeMap<QueueName, BTreeSet<&[u8]>> = BTreeMap::new();
         for (number, reach) in &self.0 {

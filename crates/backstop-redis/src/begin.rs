@@ -1,4 +1,4 @@
-//! The beginning of runs, noted where a seizer will find it.
+//! Notes the beginning of runs where a seizer finds it.
 
 use crate::context::{StoreContext, readable};
 use crate::record::{MEMBER, id_of, lease_bytes, number_of};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const DOING: &str = "noting that runs begin";
 
-/// Notes that runs have begun, and tells which leases are lost.
+/// Notes that runs have begun, and returns the lost leases.
 pub(crate) async fn begin(base: &StoreContext, leases: &[Lease]) -> StoreResult<Vec<Lease>> {
     let queues = by_queue(leases);
     let calls = queues.iter().map(|(queue, leases)| {
@@ -40,7 +40,7 @@ pub(crate) fn by_queue(leases: &[Lease]) -> BTreeMap<&QueueName, Vec<&Lease>> {
     queues
 }
 
-/// The leases a script told to be lost.
+/// Decodes the leases that a script reported as lost.
 pub(crate) fn lost_leases(queue: &QueueName, bytes: &[u8]) -> Option<Vec<Lease>> {
     let lease = |bytes: &[u8]| {
         Some(Lease {

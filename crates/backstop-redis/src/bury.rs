@@ -1,4 +1,4 @@
-//! Dead letters in.
+//! Stores new dead letters.
 
 use crate::context::StoreContext;
 use crate::enqueue_reply::take_in;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 const DOING: &str = "burying";
 
-/// A burial, the how-many-th of the call, and of all jobs there are.
+/// A burial, with its number in the call and its arrival.
 type NumberedBurial<'a> = (usize, i64, &'a NewDeadLetter);
 
-/// Takes dead letters in, queue by queue.
+/// Stores dead letters, queue by queue.
 pub(crate) async fn bury(
     base: &StoreContext,
     burials: &[NewDeadLetter],
@@ -50,7 +50,7 @@ pub(crate) async fn bury(
     Ok(answers)
 }
 
-/// As many as an enqueue would carry, and at least one.
+/// Cuts burials into slices that are as large as an enqueue may be; each has at least one.
 fn slices<'a, 'b>(burials: &'b [NumberedBurial<'a>]) -> Vec<&'b [NumberedBurial<'a>]> {
     let (mut slices, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (at, (.., burial)) in burials.iter().enumerate() {

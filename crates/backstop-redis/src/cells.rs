@@ -1,4 +1,4 @@
-//! Small values that processes share. All of them are kept in one place, so that one script may
+//! Small values that processes share. All cells are in one cluster slot, so that one script can
 //! change several.
 
 use crate::context::{StoreContext, readable};
@@ -8,14 +8,14 @@ use backstop_core::limits::{CELLS_MAX, ENQUEUE_BYTES_MAX};
 use backstop_core::port::{Cell, CellSwap, ListCellsRequest, StoreResult, SwapOutcome};
 use redis::Value;
 
-/// Cells read by one command: a value may be large.
+/// How many cells one command reads: a value may be large.
 const CELLS_AT_ONCE: usize = 100;
-/// Names looked at in one step of a repair.
+/// How many names one step of a repair looks at.
 const STEP: usize = 200;
-/// Sorts behind every byte of a name, which is UTF-8.
+/// Sorts after every byte of a name, which is UTF-8.
 const BEHIND: u8 = 0xff;
 
-/// The cells of these names, in their order.
+/// The cells with these names, in their order.
 pub(crate) async fn cells(base: &StoreContext, names: &[String]) -> StoreResult<Vec<Option<Cell>>> {
     let doing = "reading cells";
     let [values, _] = base.keys.cells();
@@ -43,7 +43,7 @@ pub(crate) async fn cells(base: &StoreContext, names: &[String]) -> StoreResult<
     Ok(cells)
 }
 
-/// The next cells, by the bytes of their names.
+/// The next cells, ordered by the bytes of their names.
 pub(crate) async fn list_cells(
     base: &StoreContext,
     query: &ListCellsRequest,
@@ -81,7 +81,7 @@ pub(crate) async fn list_cells(
     Ok(cells)
 }
 
-/// Changes cells; answers in the order of `swaps`.
+/// Applies compare-and-set changes to cells; answers in the order of `swaps`.
 pub(crate) async fn swap(base: &StoreContext, swaps: &[CellSwap]) -> StoreResult<Vec<SwapOutcome>> {
     let doing = "swapping cells";
     let mut answers = Vec::with_capacity(swaps.len());
@@ -123,7 +123,7 @@ pub(crate) async fn swap(base: &StoreContext, swaps: &[CellSwap]) -> StoreResult
     Ok(answers)
 }
 
-/// Lists the cells that are there, and no others; tells how many were wrong.
+/// Makes the index of cell names match the cells; returns how many names were wrong.
 pub(crate) async fn mend(base: &StoreContext, doing: &'static str) -> StoreResult<usize> {
     let [values, names] = base.keys.cells();
     let lengths = [

@@ -1,4 +1,4 @@
-//! Jobs out.
+//! Claims ready jobs.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const DOING: &str = "claiming";
 
-/// Hands out ready jobs, queue by queue; what is left of the claim, if it is repeated.
+/// Hands out ready jobs, queue by queue. A repeated claim returns the jobs it still holds.
 pub(crate) async fn claim(
     base: &StoreContext,
     claim: &Claim,
@@ -25,13 +25,15 @@ pub(crate) async fn claim(
         *wants.entry(&want.queue).or_default() += want.max;
     }
     let holder = holder(&claim.worker, now, wants.keys().copied());
-    // A claim of one queue finds out by itself. One of several must not get more where all is
-    // settled while something is left elsewhere.
+    // A claim of one queue detects a repetition in its script. With several queues, a repeated
+    // claim must not get new jobs from a queue where all its jobs are settled while it holds jobs
+    // in another.
     let (mut repeated, mut unanswered) = (false, Vec::new());
     if wants.len() > 1 {
         let looked = look(base, wants.keys(), claim.number).await?;
         repeated = looked.contains(&Some(true));
-        // Who does not answer now is not asked for jobs either: the others wait for it once.
+        // Do not claim from queues that did not answer: the others would wait for them a second
+        // time.
         let silent = wants.keys().zip(looked).filter(|(_, open)| open.is_none());
         unanswered.extend(silent.map(|(queue, _)| (*queue).clone()));
         wants.retain(|queue, _| !unanswered.contains(*queue));
@@ -47,9 +49,8 @@ pub(crate) async fn claim(
             .arg(max)
             .arg(bytes_of_each)
     });
-    // What a part of a cluster hands out is not kept back because another is gone; and whoever
-    // claims from one queue has others to claim from, so that a queue alone is not waited for
-    // either.
+    // If part of a cluster is unreachable, the other queues still hand out their jobs. This also
+    // applies to a claim of one queue, because its worker has other queues to claim from.
     let patience = CallPatience::Within(claim.until.since(now));
     let answers = base
         .run_apart_within(DOING, calls.collect(), patience)
@@ -66,8 +67,7 @@ pub(crate) async fn claim(
     Ok(ClaimResult { runs, unanswered })
 }
 
-/// Whether something is held under this number in each of these queues; nothing of those that do
-/// not answer.
+/// Whether this claim holds a job in each of these queues; `None` for a queue that did not answer.
 async fn look<'a>(
     base: &StoreContext,
     queues: impl Iterator<Item = &'a &'a QueueName>,
@@ -87,8 +87,9 @@ async fn look<'a>(
         .collect())
 }
 
-/// Who holds a claim and since when, as scripts have it. It names all queues of the claim, because
-/// a heartbeat in one queue must extend the claim in the others.
+/// The holder of a claim as scripts store it: the time of the claim, its queues, its worker. It
+/// names all queues of the claim, because a heartbeat in one queue must extend the claim in the
+/// others.
 pub(crate) fn holder<'a>(
     worker: &WorkerName,
     since: Time,
@@ -98,7 +99,7 @@ pub(crate) fn holder<'a>(
     format!("{} {}\n{worker}", since.as_micros(), queues.join(","))
 }
 
-/// The queues that a holder names.
+/// The queues that a stored holder names.
 pub(crate) fn queues_of(holder: &str) -> impl Iterator<Item = QueueName> {
     let claim = holder.split('\n').next().unwrap_or_default();
     let queues = claim.split_once(' ').map_or("", |(_, queues)| queues);
@@ -107,13 +108,13 @@ pub(crate) fn queues_of(holder: &str) -> impl Iterator<Item = QueueName> {
         .filter_map(|queue| QueueName::new(queue).ok())
 }
 
-/// A job of an answer, and its lease as the store has it, if the script told.
+/// A claimed job, and its lease as Redis stores it, if the script returned that.
 pub(crate) struct ClaimedRecord {
     pub(crate) leased: LeasedRun,
     pub(crate) lease: Option<Vec<u8>>,
 }
 
-/// The jobs of an answer.
+/// Decodes the jobs in the reply of a script.
 pub(crate) fn handed_out(
     queue: &QueueName,
     number: LeaseNumber,
@@ -135,7 +136,7 @@ pub(crate) fn handed_out(
     for (at, ((id, record), payload)) in ids.chunks_exact(16).zip(records).zip(payloads).enumerate()
     {
         let lease = leases.next().and_then(reply::bytes);
-        // A place without a record is left over from damage: the script has removed it.
+        // A place without a record is damage; the script has already removed it.
         let Some(record) = reply::bytes(record) else {
             continue;
         };
@@ -152,7 +153,7 @@ pub(crate) fn handed_out(
     Some(runs)
 }
 
-/// Which job, counted from one, has which history.
+/// The failure histories in a reply, by the number of the job in that reply, counted from 1.
 fn histories(value: Value) -> Option<BTreeMap<usize, Vec<u8>>> {
     let mut values = reply::list(value)?.into_iter();
     let mut histories = BTreeMap::new();

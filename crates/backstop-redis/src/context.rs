@@ -1,4 +1,4 @@
-//! What every method of the store works with.
+//! The shared context of every method of the store.
 
 use crate::arrival_clock::ArrivalClock;
 use crate::enqueue_batcher::EnqueueBatcher;
@@ -16,12 +16,12 @@ use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// Queues that are asked at once.
+/// The most queues that are asked at once.
 const QUEUES_AT_ONCE: usize = 64;
-/// Lists that are read at once: each asks every queue, and workers use the same connections.
+/// The most lists that are read at once: each asks every queue, and workers share the connections.
 pub(crate) const LISTS_AT_ONCE: usize = 2;
 
-/// The way to Redis, and what is known about it.
+/// The connection to Redis, and the state shared by all methods.
 pub(crate) struct StoreContext {
     pub(crate) link: RedisLink,
     pub(crate) keys: KeyNames,
@@ -39,28 +39,28 @@ impl StoreContext {
         script.on(&self.keys, queue)
     }
 
-    /// The right to ask for a list.
+    /// Waits for a free slot to read a list.
     pub(crate) async fn list_turn(&self, doing: &'static str) -> StoreResult<SemaphorePermit<'_>> {
         let turn = timeout(CALL_TIME_MAX, self.lists.acquire()).await;
         let late = || StoreError::unavailable(doing, "too many lists are being read at once");
         turn.map_err(|_| late())?.map_err(|_| late())
     }
 
-    /// The names of all queues, in order.
+    /// The names of all queues, sorted.
     pub(crate) async fn queues(&self, doing: &'static str) -> StoreResult<Vec<QueueName>> {
         self.registry.read(&self.link, &self.keys, doing).await
     }
 
-    /// The names of all queues, or of those this process knows where a cluster has lost its
-    /// registry for now.
+    /// The names of all queues. If the master with the registry of a cluster is unreachable, the
+    /// names that this process knows.
     pub(crate) async fn queues_known(&self, doing: &'static str) -> StoreResult<Vec<QueueName>> {
         self.registry
             .read_or_recall(&self.link, &self.keys, doing)
             .await
     }
 
-    /// Makes queues known. Said with every enqueue: a registry that a crash set back would hide a
-    /// queue.
+    /// Enters queues in the registry. Every enqueue does this, because a crash may set the registry
+    /// back, and a queue missing in it would be hidden.
     pub(crate) async fn register(
         &self,
         doing: &'static str,
@@ -71,7 +71,7 @@ impl StoreContext {
             .await
     }
 
-    /// One script call on each of these queues, side by side; answers in their order.
+    /// Runs one script per queue in parallel; replies in the order of the calls.
     pub(crate) async fn run_each(
         &self,
         doing: &'static str,
@@ -81,7 +81,7 @@ impl StoreContext {
             .await
     }
 
-    /// The same, if the answers come in time.
+    /// As [`StoreContext::run_each`], with a limit on the wait for replies.
     pub(crate) async fn run_each_within(
         &self,
         doing: &'static str,
@@ -97,7 +97,7 @@ impl StoreContext {
             .await
     }
 
-    /// One command each, side by side; answers in their order.
+    /// Sends these commands in parallel; replies in their order.
     pub(crate) async fn ask_each(
         &self,
         doing: &'static str,
@@ -112,8 +112,8 @@ impl StoreContext {
             .await
     }
 
-    /// As [`Base::run_each`], each by itself: of a cluster a part may be gone, and the rest goes
-    /// on. Nothing for those that did not answer; an error if none did.
+    /// As [`StoreContext::run_each`], but an unreachable part of a cluster does not stop the rest.
+    /// `None` for a queue that did not reply; an error if none replied.
     pub(crate) async fn run_apart(
         &self,
         doing: &'static str,
@@ -123,7 +123,7 @@ impl StoreContext {
         self.run_apart_within(doing, calls, patience).await
     }
 
-    /// The same, if the answers come in time.
+    /// As [`StoreContext::run_apart`], with a limit on the wait for replies.
     pub(crate) async fn run_apart_within(
         &self,
         doing: &'static str,
@@ -139,7 +139,7 @@ impl StoreContext {
         )
     }
 
-    /// As [`Base::ask_each`], each by itself.
+    /// As [`StoreContext::ask_each`], but an unreachable part of a cluster does not stop the rest.
     pub(crate) async fn ask_apart(
         &self,
         doing: &'static str,
@@ -156,7 +156,7 @@ impl StoreContext {
     }
 }
 
-/// Who is asked alone is waited for.
+/// A call to a single queue waits in full; calls to several have a shorter timeout.
 pub(crate) fn patience(count: usize) -> CallPatience {
     if count > 1 {
         CallPatience::Parallel
@@ -165,7 +165,7 @@ pub(crate) fn patience(count: usize) -> CallPatience {
     }
 }
 
-/// What the others say where some are gone. What does not pass is said.
+/// Replaces the errors of unreachable parts by `None`. A permanent error is returned.
 fn apart(doing: &'static str, answers: Vec<StoreResult<Value>>) -> StoreResult<Vec<Option<Value>>> {
     let (mut there, mut failure) = (Vec::with_capacity(answers.len()), None);
     for answer in answers {
@@ -188,7 +188,7 @@ fn apart(doing: &'static str, answers: Vec<StoreResult<Value>>) -> StoreResult<V
     }
 }
 
-/// What an answer says, or that it cannot be read.
+/// The decoded reply, or an error that it cannot be read.
 pub(crate) fn readable<T>(doing: &'static str, read: Option<T>) -> Result<T, StoreError> {
     read.ok_or_else(|| strange(doing))
 }

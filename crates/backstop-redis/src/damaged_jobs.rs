@@ -1,5 +1,5 @@
-//! Jobs whose record cannot be read: found by their id wherever they stand, so that they can be
-//! removed.
+//! Jobs whose record cannot be read. They are found by their id in every index, so that they can be
+//! deleted.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -13,21 +13,20 @@ use backstop_core::{JobId, JobState, QueueName};
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// Places looked at in one step.
+/// How many entries one step looks at.
 const STEP: usize = 1_000;
 const ORDER: u8 = b'O';
 const UNIQUE: u8 = b'U';
 
 #[derive(Default)]
 pub(crate) struct DamagedJobPlaces {
-    /// The state of the line it was found in; `None` if it is in none.
+    /// The state of the index it was found in; `None` if it is in no state index.
     pub(crate) state: Option<JobState>,
-    /// Each a letter, and the member of that line.
+    /// The letter of each index, and the member in it.
     places: Vec<(u8, Vec<u8>)>,
 }
 
-/// Looks for jobs in every line of a queue. Nothing but their ids is known, so that all places are
-/// looked at.
+/// Searches every index of a queue for jobs. Only their ids are known, so it looks at all entries.
 pub(crate) async fn find(
     base: &StoreContext,
     doing: &'static str,
@@ -74,8 +73,7 @@ pub(crate) async fn find(
     Ok(remains)
 }
 
-/// Removes a job from wherever it was found; whether it was still there, and still could not be
-/// read.
+/// Deletes a job wherever it was found; returns whether it still existed and was still unreadable.
 pub(crate) async fn erase(
     base: &StoreContext,
     doing: &'static str,
@@ -92,7 +90,7 @@ pub(crate) async fn erase(
     Ok(base.link.run(doing, &call).await? == Value::Int(1))
 }
 
-/// A line that is searched.
+/// An index to search for damaged jobs.
 struct SearchedKey {
     part: QueueKey,
     letter: u8,
@@ -130,7 +128,7 @@ impl SearchedKey {
         }
     }
 
-    /// A member ends with its id; of a unique key it is the holder that begins with one.
+    /// A member ends with the job id. In the hash of unique keys, the value begins with it.
     fn note(&self, member: &[u8], value: &[u8], remains: &mut BTreeMap<JobId, DamagedJobPlaces>) {
         let id = if self.part == QueueKey::Unique {
             value.get(..16)

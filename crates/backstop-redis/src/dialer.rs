@@ -1,4 +1,4 @@
-//! How a connection is made: to one server, to whatever the sentinels call master, or to a cluster.
+//! Opens connections: to one server, to the master that sentinels name, or to a cluster.
 
 use crate::link::{ANSWER_TIME_MAX, CONNECT_TIME_MAX};
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -13,7 +13,8 @@ pub(crate) enum RedisDialer {
     Sentinel(Mutex<SentinelClient>),
     Cluster {
         client: ClusterClient,
-        /// Some of its nodes, for subscriptions: every node hears what any is told.
+        /// Some nodes of the cluster, for subscriptions: every node receives all published
+        /// messages.
         nodes: Vec<Client>,
     },
 }
@@ -26,7 +27,7 @@ pub(crate) enum SharedConnection {
 }
 
 impl SharedConnection {
-    /// One command, and its answer.
+    /// Sends one command and returns its reply.
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::Server(connection) => command.query_async(connection).await.map_err(alone),
@@ -35,8 +36,8 @@ impl SharedConnection {
     }
 }
 
-/// What a server says that was dialled by itself and is one of many: no other try reaches the
-/// others.
+/// Turns the MOVED or ASK of a server that was opened as a single server into a permanent error: a
+/// retry cannot reach the other nodes of its cluster.
 fn alone(error: RedisError) -> RedisError {
     use redis::ServerErrorKind::{Ask, Moved};
     match error.kind() {
@@ -47,7 +48,7 @@ fn alone(error: RedisError) -> RedisError {
     }
 }
 
-/// The next step for an address of one server that is part of a cluster.
+/// The advice for an address of a single server that is part of a cluster.
 const IN_A_CLUSTER: &str = "this server is part of a cluster; write redis+cluster://HOST:PORT instead of redis://HOST:PORT";
 
 impl RedisDialer {
@@ -73,7 +74,7 @@ impl RedisDialer {
         }
     }
 
-    /// A connection for a subscription.
+    /// Opens a connection for a subscription.
     pub(crate) async fn subscriber(&self) -> RedisResult<PubSub> {
         match self {
             Self::Server(client) => client.get_async_pubsub().await,

@@ -1,5 +1,5 @@
-//! Jobs in: how a queue's script is told of them. Who waits together is decided in `group.rs`, and
-//! what the script's answer means in `intake.rs`.
+//! Enqueues jobs of one queue: encodes them for the script. `enqueue_batcher.rs` decides which
+//! calls share a script call, and `enqueue_reply.rs` reads the reply.
 
 use crate::context::StoreContext;
 use crate::enqueue_reply::take_in;
@@ -13,10 +13,10 @@ use futures_util::future::try_join;
 use std::collections::HashSet;
 
 pub(crate) const DOING: &str = "enqueueing";
-/// Jobs of one script: while it runs, the server does nothing else.
+/// The most jobs of one script call: while a script runs, the server does nothing else.
 pub(crate) const JOBS_AT_ONCE: usize = 1_000;
 
-/// A job that is handed in: when, and as the how-many-th of all.
+/// A job to enqueue, with its time and its arrival number.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberedJob<'a> {
     pub(crate) job: &'a NewJob,
@@ -24,7 +24,7 @@ pub(crate) struct NumberedJob<'a> {
     pub(crate) arrival: i64,
 }
 
-/// Takes jobs of one queue in, in order.
+/// Enqueues jobs of one queue, in order.
 pub(crate) async fn enqueue(
     base: &StoreContext,
     queue: &QueueName,
@@ -72,8 +72,8 @@ fn call(base: &StoreContext, queue: &QueueName, jobs: &[NumberedJob<'_>]) -> Scr
     call
 }
 
-/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key,
-/// and an id of its own, and stands behind those that arrived before it.
+/// The common level of these jobs, if the script can treat them all alike: each is ready, has no
+/// unique key, has a distinct id, and arrived after the job before it.
 fn common_level(jobs: &[NumberedJob<'_>]) -> Option<u8> {
     let level = jobs.first()?.job.priority.level();
     let is_plain = |NumberedJob { job, now, .. }: &NumberedJob<'_>| {
@@ -86,7 +86,7 @@ fn common_level(jobs: &[NumberedJob<'_>]) -> Option<u8> {
 }
 
 fn are_distinct(jobs: &[NumberedJob<'_>]) -> bool {
-    // Ids that were made one after the other sort that way.
+    // Ids that were drawn one after the other are sorted, so the fast check usually succeeds.
     if jobs.is_sorted_by(|one, next| one.job.id < next.job.id) {
         return true;
     }

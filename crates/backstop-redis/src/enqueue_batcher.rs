@@ -1,8 +1,8 @@
-//! Many callers, one script: whatever is handed in for a queue while its last calls are under way
-//! is its next one.
+//! Group commit for enqueues: calls for a queue that arrive while its previous scripts are under
+//! way are sent together in its next script.
 //!
-//! Each queue has a lane of its own. In a cluster queues are on different servers, and one that
-//! does not answer holds up only its own.
+//! Each queue has its own batch. In a cluster, queues are on different servers, and a server that
+//! does not answer delays only its own queues.
 
 use crate::context::StoreContext;
 use crate::enqueue::{DOING, JOBS_AT_ONCE, NumberedJob, enqueue as send_in};
@@ -17,32 +17,31 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// Calls that may wait to be grouped; more than that wait to wait.
+/// The most calls that wait in a batch; further calls wait for room.
 const CALLS_MAX: usize = 4_096;
-/// Scripts of a queue under way at once: one that the server works on, and one that is on its way.
+/// The most scripts of a queue under way: one that the server runs, and one on its way.
 const UNDER_WAY_MAX: usize = 2;
-/// Looks for another call that find none before a script is sent. Callers that were answered at
-/// once come back one after the other, and would otherwise make many small scripts of what fits
-/// into one.
+/// How many looks in a row must find no new call before a script is sent. Callers that were
+/// answered together come back one by one; without this wait they would cause many small scripts.
 const QUIET_MAX: usize = 8;
-/// How long a call waits in all: a script that is tried until its own time is up still tells why it
-/// failed.
+/// How long a call waits in all. It is longer than the retries of a script, so that a caller learns
+/// why its script failed.
 const WAIT_TIME_MAX: Duration = CALL_TIME_MAX.saturating_add(Duration::from_millis(500));
 
-/// Where calls are handed in.
+/// Collects the enqueue calls of all callers.
 pub(crate) struct EnqueueBatcher {
     backlogs: Mutex<HashMap<QueueName, QueueBacklog>>,
     room: Semaphore,
 }
 
-/// The calls of a queue. There is one as long as something waits or is under way.
+/// The calls of one queue. It exists as long as a call waits or is under way.
 #[derive(Default)]
 struct QueueBacklog {
     waiting: VecDeque<CallPart>,
     under_way: usize,
 }
 
-/// What a call has for one queue.
+/// The part of a call that concerns one queue.
 struct CallPart {
     jobs: Vec<NewJob>,
     arrivals: Vec<i64>,
@@ -60,13 +59,13 @@ impl Default for EnqueueBatcher {
     }
 }
 
-/// Takes jobs in with whatever else waits for their queues. Needs a runtime.
+/// Enqueues jobs together with other calls that wait for the same queues. Needs a tokio runtime.
 pub(crate) async fn enqueue(
     base: &Arc<StoreContext>,
     jobs: Vec<NewJob>,
     now: Time,
 ) -> StoreResult<Vec<EnqueueOutcome>> {
-    // Whoever gives up waiting is skipped, if its jobs are not on their way already.
+    // The calls of a caller that gave up are skipped, unless they were already sent.
     let too_late = || StoreError::unavailable(DOING, "no answer in time");
     timeout(WAIT_TIME_MAX, submit_all(base, jobs, now))
         .await
@@ -85,7 +84,7 @@ async fn submit_all(
     }
     admit(base, &jobs).await?;
     let mut answers = vec![EnqueueOutcome::Same; jobs.len()];
-    // Drawn for the call as a whole: lists over several queues have its jobs in its order.
+    // Arrivals are drawn for the whole call, so that lists over several queues keep its order.
     let arrivals = base
         .arrivals
         .draw(jobs.len(), base.link.clock_offset_micros());
@@ -110,8 +109,8 @@ async fn submit_all(
     Ok(answers)
 }
 
-/// Asked by a task of the store's own: a caller that stands still must not keep a connection from
-/// everybody who waits for one.
+/// Runs the check in a task of its own: a caller that is no longer polled must not hold a
+/// connection that others wait for.
 async fn check(base: &Arc<StoreContext>) -> StoreResult<()> {
     let context = Arc::clone(base);
     let checked =
@@ -121,7 +120,7 @@ async fn check(base: &Arc<StoreContext>) -> StoreResult<()> {
         .unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
 }
 
-/// Enters the queues of these jobs, if they are new and there is room for them.
+/// Registers the queues of these jobs, if they are new and there is room for them.
 async fn admit(base: &Arc<StoreContext>, jobs: &[NewJob]) -> StoreResult<()> {
     let mut queues: Vec<QueueName> = Vec::new();
     for job in jobs {
@@ -148,7 +147,7 @@ async fn admit(base: &Arc<StoreContext>, jobs: &[NewJob]) -> StoreResult<()> {
 
 type QueuedJobs = (Vec<NewJob>, Vec<i64>);
 
-/// The jobs of each queue, and their arrivals.
+/// The jobs of each queue, with their arrivals.
 fn by_queue(jobs: Vec<NewJob>, arrivals: Range<i64>) -> BTreeMap<QueueName, QueuedJobs> {
     let mut queues: BTreeMap<QueueName, QueuedJobs> = BTreeMap::new();
     for (job, arrival) in jobs.into_iter().zip(arrivals) {
@@ -159,7 +158,7 @@ fn by_queue(jobs: Vec<NewJob>, arrivals: Range<i64>) -> BTreeMap<QueueName, Queu
     queues
 }
 
-/// Puts jobs into the lane of their queue, and sees to it that the lane moves.
+/// Adds jobs to the backlog of their queue, and starts a sender if none is free.
 fn submit(
     base: &Arc<StoreContext>,
     queue: QueueName,
@@ -194,8 +193,8 @@ impl EnqueueBatcher {
         self.backlogs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in a lane. Whether one more script may be under way: then the turn is the caller's to
-    /// begin.
+    /// Adds a part to the backlog. If it returns `true`, one more script may be under way, and the
+    /// caller must start its sender.
     fn join(&self, queue: &QueueName, part: CallPart) -> bool {
         let mut backlogs = self.backlogs();
         let backlog = backlogs.entry(queue.clone()).or_default();
@@ -205,7 +204,7 @@ impl EnqueueBatcher {
         is_free
     }
 
-    /// Moves what fits from a lane to a batch.
+    /// Moves parts from the backlog to a batch, as far as they fit.
     fn fill(&self, queue: &QueueName, batch: &mut ScriptBatch) -> FillResult {
         let mut backlogs = self.backlogs();
         let Some(backlog) = backlogs.get_mut(queue) else {
@@ -213,8 +212,8 @@ impl EnqueueBatcher {
         };
         let before = batch.parts.len();
         while let Some(part) = backlog.waiting.pop_front() {
-            // A caller that went away may have handed the same jobs in again: harmless, but not
-            // worth sending.
+            // A caller that went away may have sent the same jobs again. Sending them twice is
+            // harmless but useless.
             if part.answer.is_closed() {
                 continue;
             }
@@ -231,7 +230,7 @@ impl EnqueueBatcher {
         }
     }
 
-    /// Ends a turn, unless something waits that it has to see to; whether it ended.
+    /// Ends a sender, unless parts still wait for it; returns whether it ended.
     fn leave(&self, queue: &QueueName, leave: LeaveMode) -> bool {
         let mut backlogs = self.backlogs();
         let Some(backlog) = backlogs.get_mut(queue) else {
@@ -248,12 +247,12 @@ impl EnqueueBatcher {
     }
 }
 
-/// How a look into a lane went.
+/// The result of one look into a backlog.
 #[derive(PartialEq, Eq)]
 enum FillResult {
     Nothing,
     Some,
-    /// Something waits that does not fit any more.
+    /// A part waits that no longer fits into the batch.
     ToTheBrim,
 }
 
@@ -263,7 +262,7 @@ enum LeaveMode {
     Anyway,
 }
 
-/// What goes into one script.
+/// The parts that go into one script.
 #[derive(Default)]
 struct ScriptBatch {
     parts: Vec<CallPart>,
@@ -272,7 +271,8 @@ struct ScriptBatch {
 }
 
 impl ScriptBatch {
-    /// A part that is too large for one script goes alone, and makes several.
+    /// Whether a part fits. A part that is too large for one script goes alone and takes several
+    /// scripts.
     fn has_room_for(&self, part: &CallPart) -> bool {
         let fits = self.jobs + part.jobs.len() <= JOBS_AT_ONCE
             && self.bytes + part.bytes <= ENQUEUE_BYTES_MAX;
@@ -286,7 +286,7 @@ impl ScriptBatch {
     }
 }
 
-/// The right to have scripts of a queue under way, one after the other.
+/// The right to send scripts of a queue, one after the other.
 struct SendGuard {
     base: Arc<StoreContext>,
     queue: QueueName,
@@ -295,14 +295,15 @@ struct SendGuard {
 
 impl Drop for SendGuard {
     fn drop(&mut self) {
-        // Dropped with its runtime: whoever comes next begins another, and finds what still waits.
+        // Dropped with its runtime: the next caller starts a new sender, which finds the waiting
+        // parts.
         if !self.is_over {
             self.base.batcher.leave(&self.queue, LeaveMode::Anyway);
         }
     }
 }
 
-/// Sends what waits until nothing does.
+/// Sends parts until none waits.
 async fn serve(mut guard: SendGuard) {
     while !guard.is_over {
         let batch = gather(&guard).await;
@@ -327,12 +328,14 @@ async fn gather(guard: &SendGuard) -> ScriptBatch {
     batch
 }
 
-/// Sends parts as one. What the store refuses for good is refused to its own caller only.
+/// Sends parts as one script. If the store refuses them for good, only the caller at fault gets the
+/// error.
 async fn send(guard: &SendGuard, mut parts: Vec<CallPart>) {
     if parts.is_empty() {
         return;
     }
-    // Who drew first may have come second; in order of arrival they stand in line as one piece.
+    // Calls may join the backlog in another order than they drew arrivals. Sorted by arrival, they
+    // are one ordered sequence.
     parts.sort_by_key(|part| part.arrivals.first().copied());
     let jobs: Vec<NumberedJob<'_>> = parts.iter().flat_map(numbered_jobs).collect();
     match send_in(&guard.base, &guard.queue, &jobs).await {
@@ -368,7 +371,7 @@ fn numbered_jobs(part: &CallPart) -> impl Iterator<Item = NumberedJob<'_>> {
 }
 
 fn reply(part: CallPart, answer: StoreResult<Vec<EnqueueOutcome>>) {
-    // A caller that went away asks again, or does not care.
+    // A caller that went away either asks again or needs no answer.
     let _ = part.answer.send(answer);
 }
 

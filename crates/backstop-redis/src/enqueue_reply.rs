@@ -1,8 +1,8 @@
-//! What a script says of jobs that come in, alive or dead.
+//! Reads the replies of the scripts that accept new jobs and dead letters.
 //!
-//! A job that an operator moved to another queue is the same job for as long as it is known there:
-//! its old queue remembers where it went, and only the other queue can say whether it is still
-//! there.
+//! A job that an operator moved to another queue stays the same job for as long as that queue knows
+//! it. The old queue remembers where the job went, and only the other queue can say whether it
+//! still exists.
 
 use crate::context::{StoreContext, readable};
 use crate::moves::{forget, known};
@@ -13,8 +13,8 @@ use backstop_core::port::{EnqueueOutcome, StoreResult};
 use backstop_core::{JobId, QueueName};
 use redis::Value;
 
-/// Takes jobs into a queue by the call that is made of those chosen among them; answers in their
-/// order.
+/// Sends jobs to a queue with the script call that `call` builds for the chosen ones; answers in
+/// the order of the jobs.
 pub(crate) async fn take_in(
     base: &StoreContext,
     doing: &'static str,
@@ -56,10 +56,10 @@ pub(crate) async fn take_in(
     Ok(replies.into_iter().map(JobReply::answer).collect())
 }
 
-/// What a script said of one job.
+/// The reply of a script for one job.
 enum JobReply {
     Answered(EnqueueOutcome),
-    /// It is not here because it was moved to this queue.
+    /// The job is not here because it was moved to this queue.
     Moved(QueueName),
 }
 
@@ -92,14 +92,14 @@ async fn ask(
         read(answer).filter(|(replies, _)| replies.len() == count),
     )?;
     if is_new {
-        // Whoever forgot the queue just before this call may have taken it out of the registry
-        // after it was entered.
+        // Another process may have forgotten the queue just before this call, and may have removed
+        // it from the registry after we entered it.
         base.register(doing, &[queue]).await?;
     }
     Ok(replies)
 }
 
-/// What became of each job, and whether the queue was not there before.
+/// Decodes the reply for each job, and whether the queue was created by this call.
 fn read(answer: Value) -> Option<(Vec<JobReply>, bool)> {
     let mut parts = reply::list(answer)?.into_iter();
     let letters = reply::bytes(parts.next()?)?;

@@ -1,27 +1,27 @@
-//! What Redis says, in the words of the port.
+//! Maps errors of Redis to errors of the port.
 
 use backstop_core::port::StoreError;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// How an error is met.
+/// How the store reacts to an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RedisErrorKind {
-    /// It may pass; on another connection, or to another server, the call may succeed.
+    /// Transient: the call may succeed on another connection or another server.
     Connection,
-    /// It may pass on this connection.
+    /// Transient: the call may succeed on this connection.
     Passing,
     /// The server does not know the script yet.
     NoScript,
-    /// The server does not know who asks, which it may by the next connection: passwords are
-    /// changed, and a server that takes over may not have its users yet.
+    /// The server does not accept our login. The next connection may succeed: passwords change, and
+    /// a server that takes over may not have its users yet.
     Stranger,
-    /// The caller may not, or the server cannot.
+    /// The caller lacks the permission, or the server cannot do it.
     Refused,
-    /// The server holds something that it should not.
+    /// The server holds data that should not be there.
     Damage,
 }
 
-/// What kind of error this is.
+/// Classifies an error of the Redis client.
 pub(crate) fn kind(error: &RedisError) -> RedisErrorKind {
     let kind = plain_kind(error);
     if kind == RedisErrorKind::Damage {
@@ -42,8 +42,8 @@ fn wrapped_kind(text: &str) -> Option<RedisErrorKind> {
         .then_some(RedisErrorKind::Passing)
 }
 
-/// Before version 7 an error inside a script comes wrapped into another; its own word is in the
-/// text.
+/// Before version 7, Redis wraps an error inside a script into another one; the inner error code is
+/// in the text.
 fn is_wrapped(text: &str, word: &str) -> bool {
     text.contains("user_script") && text.contains(&format!("-{word}"))
 }
@@ -74,7 +74,7 @@ const fn server_kind(kind: ServerErrorKind) -> RedisErrorKind {
     }
 }
 
-/// Errors the client has no name for, by the word they begin with.
+/// Classifies errors that the client has no name for, by their error code.
 fn extension_kind(code: &str) -> RedisErrorKind {
     match code {
         "OOM" | "BUSY" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => RedisErrorKind::Passing,
@@ -84,7 +84,7 @@ fn extension_kind(code: &str) -> RedisErrorKind {
     }
 }
 
-/// The port's word for an error met while `doing`.
+/// The port's error for an error that occurred while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError {
     let says = |word: &str| error.code() == Some(word) || is_wrapped(&error.to_string(), word);
     match kind(error) {
@@ -116,7 +116,7 @@ pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError
     }
 }
 
-/// An answer that no script of ours gives.
+/// The error for a reply that none of our scripts gives.
 pub(crate) fn strange(doing: &'static str) -> StoreError {
     StoreError::corrupt(
         doing,
@@ -150,7 +150,7 @@ mod tests {
         }
         check(ErrorKind::Io, "unavailable");
         check(ErrorKind::ClusterConnectionNotFound, "unavailable");
-        // As on PostgreSQL.
+        // The PostgreSQL store does the same.
         check(ErrorKind::AuthenticationFailed, "unavailable");
         check(ErrorKind::InvalidClientConfig, "misuse");
         check(ErrorKind::Server(ServerErrorKind::NoPerm), "misuse");

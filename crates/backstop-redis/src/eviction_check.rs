@@ -1,4 +1,4 @@
-//! Refuses to take jobs into a server that may throw them away.
+//! Refuses to enqueue jobs on a server that may evict them.
 
 use crate::link::{RedisLink, field};
 use crate::reply;
@@ -7,37 +7,38 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a good answer counts; and one that not every master gave.
+/// How long a positive answer is valid: if all masters answered, and if only some did.
 const CHECKED_FOR: Duration = Duration::from_mins(1);
 const CHECKED_IN_PART_FOR: Duration = Duration::from_secs(5);
 const SAFE: &str = "noeviction";
 
-/// Remembers when the policy was found to be safe.
+/// Caches that the eviction policy was safe.
 #[derive(Default)]
 pub(crate) struct EvictionCheck {
     safe: Mutex<Option<SafePolicy>>,
 }
 
-/// A policy that was found to be safe.
+/// A safe eviction policy, and how long it is trusted.
 #[derive(Clone, Copy)]
 struct SafePolicy {
     until: Instant,
-    /// How many servers had been replaced by then: another server has a policy of its own.
+    /// How many servers had been replaced by then: a replacement has its own policy.
     replacements: u64,
 }
 
 impl EvictionCheck {
-    /// Makes sure that no server evicts keys; asked anew each minute, and each time while one does.
+    /// Fails if a server evicts keys. A safe answer is cached for a minute, an unsafe one is not
+    /// cached.
     pub(crate) async fn check(&self, link: &RedisLink, doing: &'static str) -> StoreResult<()> {
         self.check_at(link, doing, Instant::now()).await
     }
 
-    /// Whether it need not be asked now.
+    /// Whether the cached answer is still valid.
     pub(crate) fn is_fresh(&self, link: &RedisLink) -> bool {
         self.is_fresh_at(link, Instant::now())
     }
 
-    /// A master that does not answer takes no jobs, so that its policy may wait.
+    /// A master that does not answer cannot take jobs, so its policy may be checked later.
     async fn check_at(
         &self,
         link: &RedisLink,
@@ -83,7 +84,7 @@ fn evicts(doing: &'static str, node: &str, policy: &str) -> StoreError {
     StoreError::misuse(doing, cause)
 }
 
-/// What each master that answers does when its memory is full. INFO tells it also where CONFIG is
+/// The eviction policy of each master that answers. INFO contains it even where CONFIG is
 /// forbidden.
 async fn policies(
     link: &RedisLink,

@@ -1,4 +1,4 @@
-//! What can be relied on, read from the live settings of every master.
+//! Reports what can be relied on, read from the live settings of every master.
 
 mod faults;
 
@@ -62,20 +62,20 @@ pub(crate) async fn examine(base: &StoreContext, shown: &str) -> StoreResult<Exa
     })
 }
 
-/// A master and what it tells of itself.
+/// A master and its INFO.
 struct MasterInfo {
     name: String,
     info: String,
-    /// When its log of writes reaches the disk; `None` if it does not say.
+    /// When its append-only file reaches the disk; `None` if the server does not say.
     append: Option<AppendLogMode>,
 }
 
-/// When the log of writes reaches the disk.
+/// When the append-only file reaches the disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum AppendLogMode {
     Off,
     Whenever,
-    /// Always, but not while the log or a snapshot is being rewritten.
+    /// Always, except while the file or a snapshot is being rewritten.
     NotOnRewrite,
     EverySecond,
     Always,
@@ -99,7 +99,7 @@ async fn nodes(base: &StoreContext) -> StoreResult<(Vec<MasterInfo>, Vec<String>
         .await?;
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*append*");
-    // Forbidden on managed services: then only INFO speaks.
+    // Managed services forbid CONFIG; then only INFO is available.
     let configs = base
         .link
         .ask_reachable_masters(DOING, &config)
@@ -126,7 +126,7 @@ async fn nodes(base: &StoreContext) -> StoreResult<(Vec<MasterInfo>, Vec<String>
     Ok((readable(DOING, infos.map(node).collect())?, silent))
 }
 
-/// What is to be said of a master that does not answer.
+/// The finding about a master that does not answer.
 fn gone(node: &str) -> StoreFinding {
     let advice = "bring it back, or let a replica take its place; until then its queues take no jobs and give none out";
     finding(
@@ -156,7 +156,7 @@ fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<AppendL
     })
 }
 
-/// What the weakest of the masters allows to promise.
+/// The durability that the weakest of the masters allows to promise.
 fn promise(nodes: &[MasterInfo]) -> &'static str {
     let weakest = nodes.iter().filter_map(|node| node.append).min();
     let is_known =

@@ -1,4 +1,4 @@
-//! Deaths by what they have in common.
+//! Groups dead letters by queue and fingerprint.
 
 use crate::context::{StoreContext, readable};
 use crate::record::{fingerprint_bytes, fingerprint_of, id_of, unsorted};
@@ -12,10 +12,10 @@ use redis::Value;
 use std::cmp::Reverse;
 
 const DOING: &str = "grouping dead letters";
-/// Groups of one script: while it runs, the server does nothing else.
+/// The most groups of one script call: while a script runs, the server does nothing else.
 const GROUPS_AT_ONCE: usize = 500;
 
-/// The largest groups. Which ones those are is only known once all have been looked at.
+/// The largest groups. It has to look at all groups to find them.
 pub(crate) async fn groups(
     base: &StoreContext,
     query: &ListGroupsRequest,

@@ -1,5 +1,5 @@
-//! Hints that there may be something to claim or to promote: rung within the process at once, and
-//! told to the other processes over a channel. Those may miss some; polling is the truth.
+//! Hints that there may be jobs to claim or to promote. They reach this process at once and other
+//! processes over a pub/sub channel. A hint may get lost, so workers also poll.
 
 use crate::context::StoreContext;
 use async_trait::async_trait;
@@ -11,26 +11,26 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-/// After a hint was told, the next ones are gathered for so long.
+/// After publishing a hint, later hints are gathered for this long.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long a subscription may take to be made.
+/// The timeout for opening a subscription.
 const SUBSCRIBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// A subscription on which nothing came for so long is asked whether it still hears; one whose
-/// other end is gone would listen for ever.
+/// A subscription that was silent for this long is pinged. Without the ping, a subscription whose
+/// server is gone would wait for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Gives hints to everybody who watches.
+/// Delivers hints to all subscribers.
 pub(crate) struct Notifier {
     hint_count: watch::Sender<u64>,
     publish_signal: Notify,
-    /// Who rings: a process does not listen to itself.
+    /// The sender id in published hints: a process ignores its own.
     own_id: String,
 }
 
 impl Notifier {
-    /// A bell nobody has heard yet.
+    /// A notifier that has no subscribers yet.
     pub(crate) fn new() -> Self {
         let own_id = format!("{:016x}", rand::random::<u64>());
         Self {
@@ -49,7 +49,7 @@ impl Notifier {
         self.hint_count.send_modify(|hint_count| *hint_count += 1);
     }
 
-    /// A subscription from now on.
+    /// Subscribes to hints from now on.
     pub(crate) fn subscribe(&self) -> Box<dyn HintSubscription> {
         Box::new(HintReceiver(self.hint_count.subscribe()))
     }
@@ -61,13 +61,13 @@ struct HintReceiver(watch::Receiver<u64>);
 impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            // The store is gone, and with it every hint.
+            // The store was dropped, so no hint will come.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Tells the other processes, as long as the store is there.
+/// Publishes hints to other processes; runs as long as the store exists.
 pub(crate) async fn publish_hints(base: Arc<StoreContext>) {
     loop {
         base.notifier.publish_signal.notified().await;
@@ -80,7 +80,7 @@ pub(crate) async fn publish_hints(base: Arc<StoreContext>) {
     }
 }
 
-/// Listens to the other processes, as long as the store is there.
+/// Receives hints of other processes; runs as long as the store exists.
 pub(crate) async fn receive_hints(base: Arc<StoreContext>) {
     loop {
         if let Err(error) = receive_hints_once(&base).await {
@@ -100,7 +100,7 @@ async fn receive_hints_once(base: &StoreContext) -> redis::RedisResult<()> {
     let subscriber = timeout(SUBSCRIBE_TIME_MAX, subscribe(base))
         .await
         .map_err(std::io::Error::from)??;
-    // What was told before the subscription began is not heard any more.
+    // Hints published before the subscription began are lost, so notify once.
     base.notifier.notify_local();
     let (mut asker, mut messages) = subscriber.split();
     loop {

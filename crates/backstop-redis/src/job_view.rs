@@ -1,4 +1,4 @@
-//! Jobs as an operator sees them.
+//! Reads jobs for operators.
 
 use crate::context::{StoreContext, readable};
 use crate::moves::{LocateResult, locate};
@@ -13,12 +13,12 @@ use backstop_core::{Fingerprint, Job, JobId, JobState, Kind, QueueName, Time, Wo
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// Jobs of one script that reads whole jobs, payloads and all.
+/// The most jobs of one script call that reads whole jobs with their payloads.
 const WHOLE_AT_ONCE: usize = 100;
-/// Jobs of one script that reads what a filter asks about.
+/// The most jobs of one script call that reads only the fields of a filter.
 const LOOKS_AT_ONCE: usize = 1_000;
 
-/// One job, whichever queue it is in.
+/// Reads one job, whichever queue it is in.
 pub(crate) async fn job(base: &StoreContext, id: JobId) -> StoreResult<Option<Job>> {
     let doing = "reading a job";
     let queues = base.queues(doing).await?;
@@ -33,8 +33,7 @@ pub(crate) async fn job(base: &StoreContext, id: JobId) -> StoreResult<Option<Jo
         .transpose()
 }
 
-/// All jobs of an id, by their queues. One that goes from a queue to another at this moment is one
-/// job.
+/// Reads all jobs with an id, by queue. A job that is moving between two queues counts once.
 pub(crate) async fn jobs_with_id(base: &StoreContext, id: JobId) -> StoreResult<Vec<Job>> {
     let doing = "reading jobs of an id";
     let queues = base.queues(doing).await?;
@@ -51,7 +50,7 @@ pub(crate) async fn jobs_with_id(base: &StoreContext, id: JobId) -> StoreResult<
     views.into_iter().map(|view| whole(doing, view)).collect()
 }
 
-/// Jobs of a queue, in the order of `ids`.
+/// Reads jobs of a queue, in the order of `ids`.
 pub(crate) async fn find(
     base: &StoreContext,
     queue: QueueName,
@@ -83,13 +82,13 @@ fn whole(doing: &'static str, view: ReadJob) -> StoreResult<Job> {
     }
 }
 
-/// What is to be seen of a job.
+/// A job that was read, readable or damaged.
 pub(crate) enum ReadJob {
     Whole(Box<Job>),
     Damaged(DamagedJob),
 }
 
-/// The jobs at these spots, in their order; those that are gone are left out.
+/// Reads the jobs at these locations, in their order; missing jobs are left out.
 pub(crate) async fn read_jobs_at(
     base: &StoreContext,
     doing: &'static str,
@@ -107,7 +106,7 @@ pub(crate) async fn read_jobs_at(
     Ok(views)
 }
 
-/// What a filter asks about a job.
+/// The fields of a job that a filter uses.
 pub(crate) struct FilterFields {
     pub(crate) state: JobState,
     kind: Kind,
@@ -120,8 +119,7 @@ impl FilterFields {
     }
 }
 
-/// What a filter asks about the jobs at these spots; nothing where there is none, or none that can
-/// be read.
+/// Reads the filter fields of the jobs at these locations; `None` for a missing or damaged job.
 pub(crate) async fn read_filter_fields(
     base: &StoreContext,
     doing: &'static str,
@@ -132,7 +130,7 @@ pub(crate) async fn read_filter_fields(
     Ok(answers.into_iter().map(filter_fields).collect())
 }
 
-/// What a script answers for each of these spots, in their order.
+/// The script's replies for these locations, in their order.
 async fn each_at(
     base: &StoreContext,
     doing: &'static str,

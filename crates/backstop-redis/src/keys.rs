@@ -1,9 +1,10 @@
-//! Names of keys. All keys of a queue share its hash tag, so that a cluster keeps a queue in one
-//! place and spreads queues over its masters; and so do all keys of a shard of a stream.
+//! Names of Redis keys. All keys of a queue share one hash tag, so a cluster keeps a queue on one
+//! master and spreads queues over its masters. All keys of a stream shard share a tag in the same
+//! way.
 
 use backstop_core::{QueueName, StreamName};
 
-/// The parts of a queue, in the order in which every script gets them: see `lua/keys.lua`.
+/// The keys of a queue, in the order in which every script gets them: see `lua/keys.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueueKey {
     Records,
@@ -35,7 +36,7 @@ pub(crate) enum QueueKey {
 }
 
 impl QueueKey {
-    /// All of them, in order.
+    /// All keys, in the order that scripts expect.
     pub(crate) const ALL: [Self; 26] = [
         Self::Records,
         Self::Payloads,
@@ -97,7 +98,7 @@ impl QueueKey {
     }
 }
 
-/// The keys of one store.
+/// Builds the key names of one store from its prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyNames {
     prefix: String,
@@ -108,32 +109,34 @@ impl KeyNames {
         Self { prefix }
     }
 
-    /// A part of a queue. A queue's name has no brace in it, so it is a hash tag as it is.
+    /// The name of one key of a queue. Queue names contain no brace, so they can be hash tags
+    /// unescaped.
     pub(crate) fn part(&self, queue: &QueueName, part: QueueKey) -> String {
         format!("{}:{{{queue}}}:{}", self.prefix, part.as_str())
     }
 
-    /// The names of all queues.
+    /// The set with the names of all queues.
     pub(crate) fn queues(&self) -> String {
         format!("{}:queues", self.prefix)
     }
 
-    /// The signs of life of all workers.
+    /// The hash with the last heartbeats of all workers.
     pub(crate) fn workers(&self) -> String {
         format!("{}:workers", self.prefix)
     }
 
-    /// The version of all this.
+    /// The key with the schema version of the store.
     pub(crate) fn schema(&self) -> String {
         format!("{}:schema", self.prefix)
     }
 
-    /// Who repairs, so that not all do at once.
+    /// The lock that lets only one process repair at a time.
     pub(crate) fn repair(&self) -> String {
         format!("{}:repair", self.prefix)
     }
 
-    /// The values and the names of all cells, in one place. No queue can have that tag.
+    /// The values and the names of all cells, in one slot. No queue name contains a colon, so no
+    /// queue has this tag.
     pub(crate) fn cells(&self) -> [String; 2] {
         ["values", "names"].map(|part| format!("{}:{{:cells}}:{part}", self.prefix))
     }
@@ -142,22 +145,22 @@ impl KeyNames {
         format!("{}:hints", self.prefix)
     }
 
-    /// A part of a shard of a stream. No queue can have that tag, and the cells have none like it.
+    /// The name of one key of a stream shard. No queue has such a tag, and neither have the cells.
     pub(crate) fn shard(&self, stream: &StreamName, shard: usize, part: &str) -> String {
         format!("{}:{{:{stream}:{shard}}}:{part}", self.prefix)
     }
 
-    /// The names of all streams.
+    /// The set with the names of all streams.
     pub(crate) fn streams(&self) -> String {
         format!("{}:streams", self.prefix)
     }
 
-    /// What fits all keys of streams.
+    /// The `SCAN` pattern that matches every key of every stream shard.
     pub(crate) fn any_shard(&self) -> String {
         format!("{}:{{:*}}:*", self.prefix)
     }
 
-    /// The stream whose key that is.
+    /// The stream that a key belongs to, if it is the key of a stream shard.
     pub(crate) fn stream_of(&self, key: &str) -> Option<StreamName> {
         let (tag, _) = key
             .strip_prefix(&self.prefix)?
@@ -166,12 +169,12 @@ impl KeyNames {
         StreamName::new(tag.split_once(':')?.0).ok()
     }
 
-    /// What fits the key that every queue has.
+    /// The `SCAN` pattern that matches the one key that every queue has.
     pub(crate) fn any_queue(&self) -> String {
         format!("{}:{{*}}:{}", self.prefix, QueueKey::Meta.as_str())
     }
 
-    /// The queue whose key that is.
+    /// The queue that a key belongs to, if it is the key of a queue.
     pub(crate) fn queue_of(&self, key: &str) -> Option<QueueName> {
         let name = key
             .strip_prefix(&self.prefix)?
@@ -181,8 +184,8 @@ impl KeyNames {
     }
 }
 
-/// A key that never exists, with the tag of this one: nothing that has keys has a part of that
-/// name.
+/// A key that never exists, with the same hash tag as `key`: no queue, shard or cell has a part of
+/// this name.
 pub(crate) fn absent_beside(key: &str) -> String {
     let (tagged, _part) = key.rsplit_once(':').unwrap_or((key, ""));
     format!("{tagged}:absent")

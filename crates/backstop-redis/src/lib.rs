@@ -1,10 +1,11 @@
-//! The store on Redis 6.2 or newer, alone, behind sentinels, or as a cluster.
+//! The store on Redis 6.2 or newer: one server, sentinels, or a cluster.
 //!
-//! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the
-//! port, and decides nothing that is not a matter of keys. What a queue's keys hold is written down
-//! in `lua/keys.lua`. A job's id counts in its queue: no key is shared by all queues but the
-//! registry of their names. A job that is moved to another queue goes in steps: see `moves.rs`. A
-//! stream is spread over shards, each with keys of its own: see `lua/streams/shard.lua`.
+//! Each method runs one script per queue. A script is all or nothing and may be repeated. This
+//! crate knows Redis and the port; it decides nothing but which keys to use. `lua/keys.lua`
+//! describes what the keys of a queue hold. Job ids are unique per queue only: the registry of
+//! queue names is the one key that all queues share. Moving a job to another queue takes several
+//! steps: see `moves.rs`. A stream is spread over shards, each with its own keys: see
+//! `lua/streams/shard.lua`.
 
 mod amend;
 mod arrival_clock;
@@ -75,11 +76,11 @@ use tokio::task::AbortHandle;
 pub struct RedisStore {
     base: Arc<StoreContext>,
     shown: String,
-    /// The queue after which the next pruning goes on.
+    /// The last queue that the previous pruning looked at; the next pruning starts after it.
     pruned_to: Mutex<Option<QueueName>>,
-    /// What goes on beside the calls: telling hints, and repairing.
+    /// Background tasks: publishing hints, repairing, watching servers, the registry, reconnecting.
     tasks: OnceLock<[AbortHandle; 5]>,
-    /// Hearing the hints of others, for whoever watches.
+    /// Receives the hints of other processes; started by the first `watch`.
     ear: OnceLock<AbortHandle>,
 }
 
@@ -108,15 +109,15 @@ impl RedisStore {
         })
     }
 
-    /// With at most so many queues, configured ones aside.
+    /// Limits the number of queues to `max`; configured queues do not count.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
         self.base.registry.set_max(max);
         self
     }
 
-    /// What the methods work with. They are called within a runtime, which is what the tasks beside
-    /// them need.
+    /// The context of every method. The first call starts the background tasks, so it must come
+    /// from within a tokio runtime.
     fn base(&self) -> &Arc<StoreContext> {
         self.tasks.get_or_init(|| {
             let base = || Arc::clone(&self.base);
@@ -294,7 +295,8 @@ impl OperatorStore for RedisStore {
     }
 
     async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult> {
-        // A name is whole, whoever panicked beside it.
+        // A panic elsewhere cannot leave a queue name half-written, so a poisoned lock is safe to
+        // use.
         let pruned_to = || {
             self.pruned_to
                 .lock()
@@ -341,7 +343,8 @@ impl Store for RedisStore {
     }
 
     fn watch(&self) -> Box<dyn HintSubscription> {
-        // Without a runtime nobody hears other processes; the hints of this one come all the same.
+        // Without a runtime, hints of other processes do not arrive; hints of this process still
+        // do.
         if let Ok(runtime) = Handle::try_current() {
             self.ear.get_or_init(|| {
                 runtime

@@ -1,6 +1,6 @@
-//! The way to Redis: one connection that all calls share, made when it is needed and made anew when
-//! it fails, and a retry around every command. Every command of this store may be repeated, so that
-//! a lost answer is just asked for again.
+//! The connection to Redis. All calls share one connection, which is opened on first use and
+//! replaced when it fails. Every command is retried: every command of this store may be repeated,
+//! so a call whose reply was lost is just sent again.
 
 use crate::dialer::{RedisDialer, SharedConnection};
 use crate::error::{RedisErrorKind, kind, store_error};
@@ -20,48 +20,47 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long a connection may take to be made.
+/// The timeout for opening a connection.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long an answer may take: longer than any script of ours runs.
+/// The timeout for a reply: longer than any script of ours runs.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
-/// How long one master of several may take to answer a question that all of them are asked.
+/// The timeout for one master's reply to a command that goes to all masters.
 const NODE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a command is tried in all.
+/// The timeout for a command with all its retries.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(9);
-/// The wait before a command is tried again: at first, and at most.
+/// The backoff before a command is retried: first and maximum.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Of calls that are one for several queues of a cluster: after so long a part that failed is not
-/// tried again. The others wait for it.
+/// Retry budget for one shard of a multi-shard call; the other shards' results wait for it.
 const PARALLEL_TIME_MAX: Duration = Duration::from_millis(500);
-/// And after so long one that says nothing is not waited for: longer than a server that is there
-/// takes, even when it is busy.
+/// Timeout for a silent shard of a multi-shard call: longer than a live server takes to reply, even
+/// a busy one.
 const PARALLEL_ANSWER_MAX: Duration = Duration::from_millis(2_500);
-/// The least of it where a lease says how much time there is.
+/// The minimum of that timeout when it is derived from a lease.
 const WITHIN_MIN: Duration = Duration::from_millis(500);
-/// Connections to a cluster of which a part is gone are made anew no more often.
+/// The minimum time between two reconnects to a cluster of which a part is unreachable.
 const RENEW_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long somebody waits for an answer.
+/// How long a caller waits for a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallPatience {
-    /// As long as a call may take.
+    /// As long as any call may take.
     Whole,
-    /// Not long, in a cluster: others are there to be worked for.
+    /// In a cluster only a short time, because the caller also serves other shards.
     Parallel,
-    /// The same, with leases of the others that last no longer for it: a small part of such a
-    /// lease.
+    /// As `Parallel`, for a caller whose leases on other shards keep running: at most a small
+    /// fraction of that lease.
     Within(Span),
 }
 
 impl CallPatience {
-    /// How long a failed try may be repeated, and how long the whole may take.
+    /// How long a failed try may be repeated, and how long the whole call may take.
     fn times(self, is_cluster: bool) -> (Duration, Duration) {
         match self {
             Self::Parallel if is_cluster => (PARALLEL_TIME_MAX, PARALLEL_ANSWER_MAX),
-            // Beats come every third of a lease, take two of these at most, and have to be through
-            // before its last fifth.
+            // A worker sends a heartbeat every third of a lease. A heartbeat waits at most twice
+            // this time and must finish before the last fifth of the lease.
             Self::Within(lease) if is_cluster => {
                 let time =
                     Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
@@ -75,20 +74,20 @@ impl CallPatience {
 pub(crate) struct RedisLink {
     dial: RedisDialer,
     live: RwLock<Option<LiveConnection>>,
-    /// When a connection was made last.
+    /// When the last connection was opened.
     dialing: tokio::sync::Mutex<Option<Instant>>,
     turns: AtomicU64,
-    /// The servers that were met, by their addresses: the id each draws when it starts.
+    /// The run id of each server, by address. A server draws its run id when it starts.
     servers: Mutex<BTreeMap<String, String>>,
-    /// Rings when a server was met that was not known: it restarted, or another took its place.
+    /// Notified when an unknown server was met: it restarted, or another one took its place.
     pub(crate) replaced: Notify,
     pub(crate) replacements: AtomicU64,
     clock_offset_micros: AtomicI64,
-    /// Rings when a part of a cluster did not answer somebody who cannot wait.
+    /// Notified when a shard did not answer a caller that cannot wait.
     failed: Notify,
 }
 
-/// A connection, and the how-many-th it is.
+/// A connection and its generation number.
 #[derive(Clone)]
 struct LiveConnection {
     wire: SharedConnection,
@@ -114,7 +113,7 @@ impl RedisLink {
         &self.dial
     }
 
-    /// What to add to this machine's clock to get the server's, as it was when they met.
+    /// How far the server's clock is ahead of ours, measured when we connected.
     pub(crate) fn clock_offset_micros(&self) -> i64 {
         self.clock_offset_micros.load(Ordering::Relaxed)
     }
@@ -123,7 +122,7 @@ impl RedisLink {
         matches!(self.dial, RedisDialer::Cluster { .. })
     }
 
-    /// Which servers were met last, as a number: another one if any of them is another.
+    /// A hash of the run ids of all servers; it changes when a server is replaced.
     pub(crate) fn servers_met(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.servers
@@ -133,12 +132,12 @@ impl RedisLink {
         hasher.finish()
     }
 
-    /// One command, and its answer.
+    /// Sends one command and returns its reply.
     pub(crate) async fn ask(&self, doing: &'static str, command: &Cmd) -> StoreResult<Value> {
         self.ask_within(doing, command, CallPatience::Whole).await
     }
 
-    /// One command, and its answer if it comes in time.
+    /// Sends one command and returns its reply, if that comes in time.
     pub(crate) async fn ask_within(
         &self,
         doing: &'static str,
@@ -151,12 +150,12 @@ impl RedisLink {
         .await
     }
 
-    /// One script, and its answer.
+    /// Runs one script and returns its reply.
     pub(crate) async fn run(&self, doing: &'static str, call: &ScriptCall) -> StoreResult<Value> {
         self.run_within(doing, call, CallPatience::Whole).await
     }
 
-    /// One script, and its answer if it comes in time.
+    /// Runs one script and returns its reply, if that comes in time.
     pub(crate) async fn run_within(
         &self,
         doing: &'static str,
@@ -174,7 +173,8 @@ impl RedisLink {
         .await
     }
 
-    /// One command to every master: its address, and its answer. Fails unless all of them answer.
+    /// Sends one command to every master; returns addresses and replies. Fails unless all of them
+    /// reply.
     pub(crate) async fn ask_masters(
         &self,
         doing: &'static str,
@@ -186,7 +186,8 @@ impl RedisLink {
         .await
     }
 
-    /// One command to every master: its address, and its answer if it gives one; at least one does.
+    /// Sends one command to every master; returns addresses and replies. Fails unless at least one
+    /// replies.
     pub(crate) async fn ask_reachable_masters(
         &self,
         doing: &'static str,
@@ -198,7 +199,7 @@ impl RedisLink {
         .await
     }
 
-    /// One command to the master at this address.
+    /// Sends one command to the master at this address.
     pub(crate) async fn ask_at(
         &self,
         doing: &'static str,
@@ -211,7 +212,7 @@ impl RedisLink {
         .await
     }
 
-    /// Tries until it succeeds, cannot succeed, or time is up.
+    /// Retries until the call succeeds, cannot succeed, or its time is up.
     async fn call_with_retries<T, Trying>(
         &self,
         doing: &'static str,
@@ -228,8 +229,7 @@ impl RedisLink {
         let mut failure = None;
         loop {
             let Ok(tried) = timeout_at(deadline, self.try_once(patience, &attempt)).await else {
-                // Silence is as much a reason to look where the masters are as a connection that
-                // broke.
+                // A timeout, like a broken connection, is a reason to look for the masters again.
                 self.failed.notify_one();
                 return Err(
                     failure.unwrap_or_else(|| StoreError::unavailable(doing, "no answer in time"))
@@ -273,15 +273,15 @@ impl RedisLink {
             match patience {
                 _ if !self.is_cluster() => self.give_up(live.turn),
                 CallPatience::Whole => self.renew(live.turn).await,
-                // Whoever is beside others does not wait for that, too.
+                // A caller that also serves other shards does not wait for the reconnect.
                 CallPatience::Parallel | CallPatience::Within(_) => self.failed.notify_one(),
             }
         }
         answer
     }
 
-    /// Makes connections anew where somebody met silence, as long as the store is there. Without
-    /// anybody there to do so, whoever is asked next by a call that waits does it.
+    /// Reconnects to a cluster whenever a caller reports silence; runs as long as the store exists.
+    /// If this task is not running, the next call with `CallPatience::Whole` reconnects.
     pub(crate) async fn renew_when_failed(&self) {
         while self.is_cluster() {
             self.failed.notified().await;
@@ -317,9 +317,8 @@ impl RedisLink {
         Ok(live)
     }
 
-    /// Puts another connection in the place of one to a cluster that failed, unless that has just
-    /// been done. Until there is one, whoever asks the parts of the cluster that are still there
-    /// goes on with the old.
+    /// Replaces a failed connection to a cluster, unless that was just done. Until the new
+    /// connection exists, calls to the reachable parts of the cluster use the old one.
     async fn renew(&self, turn: u64) {
         let Ok(mut dialed_at) = self.dialing.try_lock() else {
             return;
@@ -340,7 +339,7 @@ impl RedisLink {
             .clone()
     }
 
-    /// Lets go of a connection that failed, unless it was replaced meanwhile.
+    /// Drops a connection that failed, unless it was replaced meanwhile.
     fn give_up(&self, turn: u64) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         if live.as_ref().is_some_and(|live| live.turn == turn) {
@@ -348,8 +347,8 @@ impl RedisLink {
         }
     }
 
-    /// Looks whether the same servers answer as before: a client that finds its way to another
-    /// master by itself does not say so.
+    /// Checks whether the same servers answer as before. The cluster client follows a failover by
+    /// itself and does not report it.
     pub(crate) async fn refresh_servers(&self) {
         let Some(live) = self.current() else { return };
         if let Err(error) = self.read_servers(live.wire).await {
@@ -357,7 +356,7 @@ impl RedisLink {
         }
     }
 
-    /// Learns who answers on a connection, and what time it is there.
+    /// Reads the servers' run ids and clock over a connection.
     async fn read_servers(&self, mut wire: SharedConnection) -> RedisResult<()> {
         let time = wire.send(&redis::cmd("TIME")).await?;
         if let Some(server) = time_micros(time) {
@@ -381,8 +380,8 @@ impl RedisLink {
     }
 }
 
-/// Remembers the masters there are, and the ids of those that answered; whether one of them was not
-/// there before. One that does not answer is taken to be the one it was.
+/// Stores the run ids of the masters that replied; returns whether a new master was met. A master
+/// that did not reply keeps its run id.
 fn record_servers(
     known: &mut BTreeMap<String, String>,
     met: BTreeMap<String, Option<String>>,
@@ -395,10 +394,11 @@ fn record_servers(
     is_any_new && !are_first
 }
 
-/// A master and what it said.
+/// The address of a master, and its reply.
 type MasterReply = (String, RedisResult<Value>);
 
-/// Asks every master by itself: one that is gone takes no other's answer with it.
+/// Asks every master separately, so that an unreachable one does not spoil the replies of the
+/// others.
 async fn ask_masters(wire: SharedConnection, command: &Cmd) -> RedisResult<Vec<MasterReply>> {
     let SharedConnection::Cluster(mut connection) = wire.clone() else {
         let answer = wire.clone().send(command).await?;
@@ -423,7 +423,7 @@ async fn ask_masters(wire: SharedConnection, command: &Cmd) -> RedisResult<Vec<M
     Ok(join_all(requests).await)
 }
 
-/// The addresses of the masters in an answer to CLUSTER SLOTS.
+/// The addresses of the masters in a reply to CLUSTER SLOTS.
 fn masters(slots: Value) -> Option<BTreeSet<String>> {
     let master = |range: Value| {
         let mut node = reply::list(reply::list(range)?.into_iter().nth(2)?)?.into_iter();
@@ -440,7 +440,8 @@ fn all_of(replies: Vec<MasterReply>) -> RedisResult<Vec<(String, Value)>> {
         .collect()
 }
 
-/// The answers of those who gave one. What is refused is not the fault of a master that is gone.
+/// Replaces the errors of unreachable masters by `None`. A refusal is still an error, because it
+/// has another cause than an unreachable master.
 fn reachable_of(replies: Vec<MasterReply>) -> RedisResult<Vec<(String, Option<Value>)>> {
     let (mut there, mut failure) = (Vec::with_capacity(replies.len()), None);
     for (node, answer) in replies {
@@ -498,7 +499,7 @@ pub(crate) fn time_micros(answer: Value) -> Option<i64> {
     Some(parts.next()?? * 1_000_000 + parts.next()??)
 }
 
-/// A field of an INFO.
+/// The value of a field in an INFO reply.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))

@@ -1,6 +1,6 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than
-//! [`SCAN_MAX`] places and for no longer than about [`LOOK_FOR`], and continues after the last
-//! place it looked at.
+//! Lists jobs, page by page. A page scans the index that has its order. It looks at no more than
+//! [`SCAN_MAX`] entries, for no longer than about [`PAGE_SCAN_TIME`], and the next page continues
+//! after the last entry it looked at.
 
 mod cursor;
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const DOING: &str = "listing jobs";
-/// Jobs read at once: their payloads may be large, and a page ends soon then.
+/// How many jobs are read at once: their payloads may be large, and then a page ends early.
 const WHOLE_AT_ONCE: usize = 16;
 
 pub(crate) async fn page(
@@ -59,12 +59,12 @@ pub(crate) async fn page(
                         page.next = last.map(|place: &RedisListCursor| place.to_string());
                         return Ok(page);
                     }
-                    // Those that are gone were left out.
+                    // Jobs that no longer exist were left out.
                     last = places
                         .find(|(spot, _)| spot.id == job.id)
                         .map(|(_, place)| place)
                         .or(last);
-                    // A job may have moved on since its place was seen.
+                    // A job may have changed since its index entry was read.
                     page.jobs
                         .extend(is_still_meant(&query.filter, &job).then_some(*job));
                 }
@@ -76,12 +76,12 @@ pub(crate) async fn page(
 }
 
 fn is_still_meant(filter: &Filter, job: &Job) -> bool {
-    // What it died of was told by the line it stood in.
+    // The index the job was found in already matched the fingerprint.
     let fingerprint = filter.fingerprint.filter(|_| job.state == JobState::Dead);
     filter.fits(&job.queue, &job.kind, job.state, fingerprint)
 }
 
-/// All queues the filter lets through, by name.
+/// All queues that the filter lets through, by name.
 pub(crate) async fn queues(
     base: &StoreContext,
     doing: &'static str,
@@ -93,34 +93,35 @@ pub(crate) async fn queues(
     }
 }
 
-/// What a page has seen so far.
+/// The progress of a page.
 struct PageWalk<'a> {
     base: &'a StoreContext,
     filter: &'a Filter,
     queues: &'a [QueueName],
     limit: usize,
-    /// No look begins after this.
+    /// No further look begins after this time.
     until: Instant,
     looked: usize,
     found: Vec<(JobLocation, RedisListCursor)>,
-    /// The place looked at last.
+    /// The last entry that the page looked at.
     last: Option<RedisListCursor>,
-    /// Where the next page starts, once it is clear that there is one.
+    /// The start of the next page, once it is known that there is one.
     next: Option<RedisListCursor>,
 }
 
-/// Whether a page is complete.
+/// Whether the page is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageProgress {
     Continue,
     Full,
 }
 
-/// Places read at once where a filter may pass most of them over.
+/// How many entries are read at once if a filter may reject most of them.
 const FILTERED_AT_ONCE: usize = 1_000;
 
 impl PageWalk<'_> {
-    /// Places to read at once: one more than a page shows, unless a filter picks among them.
+    /// How many entries to read at once: one more than a page shows, unless a filter picks among
+    /// them.
     fn at_once(&self) -> usize {
         if self.filter.kind.is_some() {
             FILTERED_AT_ONCE
@@ -129,7 +130,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// The line that has the order of the list.
+    /// Scans the index that has the order of the list.
     async fn through(&mut self, order: ListOrder) -> StoreResult<()> {
         let ended = if order == ListOrder::Oldest {
             ScanDirection::Forward
@@ -149,7 +150,7 @@ impl PageWalk<'_> {
                 .await
             }
             (None, Some(_)) => self.picked(JobState::Dead).await,
-            // No other job has a fingerprint.
+            // Only dead jobs have a fingerprint.
             (Some(_), Some(_)) => Ok(()),
             (Some(JobState::Ready), None) => self.ready().await,
             (Some(JobState::Running), None) => self.picked(JobState::Running).await,
@@ -167,7 +168,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// A line whose members sort as the list does, over all queues.
+    /// Scans an index whose members sort as the list does, over all queues.
     async fn line(&mut self, line: IndexRange<'_>, direction: ScanDirection) -> StoreResult<()> {
         let lines = StateIndexes {
             base: self.base,
@@ -188,7 +189,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// Ready jobs in claim order, queue by queue.
+    /// Lists ready jobs in claim order, queue by queue.
     async fn ready(&mut self) -> StoreResult<()> {
         let lines = StateIndexes {
             base: self.base,
@@ -227,8 +228,9 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or
-    /// picked out of all jobs where that would be too much.
+    /// Lists jobs of a state, newest arrival first. No index has that order. So the indexes of that
+    /// state are read whole, or, if they are too long, the scan goes over all jobs and picks those
+    /// in the state.
     async fn picked(&mut self, state: JobState) -> StoreResult<()> {
         let lines = StateIndexes {
             base: self.base,
@@ -249,7 +251,7 @@ impl PageWalk<'_> {
             .map(drop)
     }
 
-    /// Looks at places, in their order.
+    /// Looks at index entries, in their order.
     async fn look(
         &mut self,
         found: Vec<IndexMember>,
@@ -268,7 +270,7 @@ impl PageWalk<'_> {
                     .extend(fits.then(|| (found.location, place.clone())));
                 self.last = Some(place);
             }
-            // After a whole look: each page gets on by one at least.
+            // Time is only checked after a full slice, so that each page makes progress.
             if slice.len() == FILTERED_AT_ONCE && Instant::now() >= self.until {
                 self.next.clone_from(&self.last);
                 return Ok(PageProgress::Full);
@@ -277,8 +279,8 @@ impl PageWalk<'_> {
         Ok(PageProgress::Continue)
     }
 
-    /// Which of these fit, where their line does not tell. What cannot be read fits where nobody
-    /// has to look into it.
+    /// Which of these entries match the filter, if their index alone does not tell. A job that
+    /// cannot be read matches if the filter does not have to look into its record.
     async fn fitting(&self, found: &[IndexMember]) -> StoreResult<Vec<bool>> {
         let is_picked = match self.filter.state {
             Some(state) => state == JobState::Running,

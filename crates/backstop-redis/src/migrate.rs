@@ -1,4 +1,4 @@
-//! The shape of the store, and what a server must be to have it.
+//! The schema version of the store, and the requirements on its servers.
 
 use crate::context::{StoreContext, readable};
 use crate::link::field;
@@ -8,15 +8,15 @@ use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult};
 use redis::Value;
 
 const DOING: &str = "migrating";
-/// The version this program works with.
+/// The schema version of this program.
 pub(crate) const VERSION: u32 = 1;
-/// Stands before the number of the version. Pre-releases wrote a number alone.
+/// Prefix of a schema version. Pre-releases wrote a number without it.
 const MARK: &str = "v";
 const INSTEAD: &str = "another prefix or database";
-/// The oldest Redis that has the commands our scripts use.
+/// The oldest Redis with all commands that our scripts use.
 const REDIS_MIN: (u32, u32) = (6, 2);
 
-/// Checks the servers, and writes down which version of the store this is.
+/// Checks the servers, and writes the schema version.
 pub(crate) async fn migrate(base: &StoreContext) -> StoreResult<MigrationResult> {
     check_servers(base).await?;
     base.eviction_check.check(&base.link, DOING).await?;
@@ -50,7 +50,7 @@ async fn check_servers(base: &StoreContext) -> StoreResult<()> {
     Ok(())
 }
 
-/// The first two numbers of a version.
+/// The major and minor number of a version.
 fn release(version: &str) -> (u32, u32) {
     let mut numbers = version
         .split('.')
@@ -84,8 +84,7 @@ pub(crate) async fn version(base: &StoreContext, doing: &'static str) -> StoreRe
     mark(base, doing).await?.check(doing, VERSION, INSTEAD)
 }
 
-/// Whether there is nothing yet: a store that has lost its version and has queues is one to be
-/// mended.
+/// Whether the store is empty. A store that has queues but lost its version is damaged, not new.
 pub(crate) async fn is_new(base: &StoreContext, doing: &'static str) -> StoreResult<bool> {
     Ok(mark(base, doing).await? == SchemaMark::Missing && base.queues(doing).await?.is_empty())
 }

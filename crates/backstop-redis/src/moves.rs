@@ -1,14 +1,15 @@
-//! Ended jobs on their way to another queue, which may be on another server. Three steps, each a
-//! script of one queue that may be repeated:
+//! Moves ended jobs to another queue, which may be on another server. A move has three steps. Each
+//! is a script on one queue and may be repeated:
 //!
-//! 1. `mark`: the old queue notes where the job goes, and the number of the move. It stays listed.
-//! 2. `receive`: the new queue takes the job in, or does not, and remembers which: a move is
-//!    decided once.
-//! 3. `depart`: the old queue removes the job, or the mark if it was not taken, and remembers where
-//!    the job went.
+//! 1. `mark`: the old queue stores the target queue and the token of the move. The job stays
+//!    listed.
+//! 2. `receive`: the new queue accepts or refuses the job and remembers its decision, so that a
+//!    move is decided once.
+//! 3. `depart`: the old queue removes the job, or only the mark if the job was refused, and
+//!    remembers where the job went.
 //!
-//! Whoever finds a mark takes steps 2 and 3, be it the one who made it, another mover, an amendment
-//! or a repair: they all carry the same number, so that the job ends in one place.
+//! Anyone who finds a mark takes steps 2 and 3: the original caller, another mover, an amendment or
+//! a repair. They all use the same token, so the job ends up in one place.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -22,27 +23,27 @@ use backstop_core::{JobId, QueueName};
 use redis::{Cmd, Value};
 use std::collections::BTreeMap;
 
-/// Jobs carried at once, and their bytes.
+/// The most jobs carried at once, and the most bytes.
 const JOBS_AT_ONCE: usize = 100;
 const BYTES_MAX: usize = 8 << 20;
-/// What was decided about a move is remembered at least so long: longer than anybody tries to carry
-/// it out.
+/// How long the decision on a move is remembered at least. It must be longer than any caller keeps
+/// trying to finish the move.
 const DECIDED_FOR_SECS: i64 = 3_600;
-/// Entries one sweep looks at.
+/// How many entries one sweep looks at.
 const SWEEP: usize = 100;
-/// A job moved more often than this is taken to be somewhere.
+/// A job moved more often than this is assumed to exist.
 const HOPS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MoveOutcome {
-    /// The job is in this queue.
+    /// The job is now in this queue.
     Moved(QueueName),
-    /// This queue did not take it.
+    /// This queue did not accept the job.
     Refused(QueueName, AmendRefusal),
     Unmarked,
 }
 
-/// Takes the second and third step for jobs that are marked in a queue; answers in their order.
+/// Takes steps 2 and 3 for marked jobs of a queue; answers in the order of `ids`.
 pub(crate) async fn finish(
     base: &StoreContext,
     doing: &'static str,
@@ -58,7 +59,7 @@ pub(crate) async fn finish(
     Ok(ends)
 }
 
-/// A marked job, with what its new queue has to know.
+/// A marked job, with everything its new queue needs.
 struct MovingJob {
     id: JobId,
     token: Vec<u8>,
@@ -69,7 +70,7 @@ struct MovingJob {
     history: Vec<u8>,
 }
 
-/// Reads as many of these jobs as fit, at least one; nothing for those that are not marked.
+/// Reads as many of these jobs as fit, at least one; `None` for a job that is not marked.
 async fn carry(
     base: &StoreContext,
     doing: &'static str,
@@ -103,7 +104,7 @@ async fn carry(
     readable(doing, ids.iter().zip(jobs).map(read).collect())
 }
 
-/// Hands jobs to their new queues, and lets their old one know.
+/// Delivers jobs to their new queues, then tells the old queue.
 async fn deliver(
     base: &StoreContext,
     doing: &'static str,
@@ -122,7 +123,7 @@ async fn deliver(
     for (to, jobs) in by_queue {
         base.register(doing, &[to]).await?;
         let taken = receive(base, doing, from, to, &jobs).await?;
-        // Again: see `intake.rs`.
+        // Register again, as `enqueue_reply.rs` does: the queue may have been forgotten meanwhile.
         base.register(doing, &[to]).await?;
         let mut call = base.script(&DEPART, from);
         for ((at, job), taken) in jobs.into_iter().zip(taken) {
@@ -139,7 +140,7 @@ async fn deliver(
     Ok(ends)
 }
 
-/// Whether the new queue took them in, or why not.
+/// Whether the new queue accepted each job, or why not.
 async fn receive(
     base: &StoreContext,
     doing: &'static str,
@@ -165,18 +166,18 @@ async fn receive(
     readable(doing, taken.filter(|taken| taken.len() == jobs.len()))
 }
 
-/// Where a job is, by the numbers of queues.
+/// Where a job is; queues are given by their index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocateResult {
     Nowhere,
     In(usize),
-    /// In this one, which it leaves, and where it goes to as well.
+    /// The job is leaving this queue and may already be in its target queue, too.
     Leaving(usize),
-    /// Several have a job of this id.
+    /// Several queues have a job with this id.
     Several,
 }
 
-/// In which of these queues jobs are.
+/// Finds the queues that these jobs are in.
 pub(crate) async fn locate(
     base: &StoreContext,
     doing: &'static str,
@@ -208,7 +209,7 @@ pub(crate) async fn locate(
         .collect())
 }
 
-/// Two queues have one job only while it goes from one to the other.
+/// Two queues have the same job only while it moves from one to the other.
 fn locate_result(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> LocateResult {
     let goes_to = |reply_bytes: &[u8], queue: usize| {
         reply_bytes
@@ -228,7 +229,8 @@ fn locate_result(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> LocateResu
     }
 }
 
-/// Whether jobs that were moved to these queues are known there, or where they went from there.
+/// Whether these moved jobs still exist, in the queue they moved to or wherever they went from
+/// there.
 pub(crate) async fn known(
     base: &StoreContext,
     doing: &'static str,
@@ -270,7 +272,7 @@ pub(crate) async fn known(
     Ok(is_known)
 }
 
-/// Forgets that these jobs were moved from a queue.
+/// Forgets that these jobs were moved away from a queue.
 pub(crate) async fn forget(
     base: &StoreContext,
     doing: &'static str,
@@ -285,8 +287,8 @@ pub(crate) async fn forget(
     base.link.run(doing, &call).await.map(drop)
 }
 
-/// Forgets what moves left behind in all queues, a little at a time: where jobs went that are known
-/// nowhere any more, and what was decided about moves that have long ended.
+/// Forgets leftovers of moves in all queues, a few at a time: the targets of jobs that no queue
+/// knows any more, and the decisions on moves that ended long ago.
 pub(crate) async fn sweep(
     base: &StoreContext,
     doing: &'static str,
@@ -336,7 +338,7 @@ pub(crate) async fn sweep(
     Ok(())
 }
 
-/// Forgets what was decided about one move, once it is old and the old queue is through with it.
+/// Forgets the decision on one move once it is old and the old queue has finished the move.
 async fn forget_decision(
     base: &StoreContext,
     doing: &'static str,
@@ -369,7 +371,7 @@ async fn forget_decision(
     base.link.ask(doing, &remove).await.map(drop)
 }
 
-/// When a move was decided, and from which queue it came.
+/// When a move was decided, and which queue the job came from.
 fn read_decision(decision: &[u8]) -> Option<(i64, QueueName)> {
     let (secs, verdict) = (decision.get(..10)?, decision.get(10..)?);
     let from = match verdict.split_first()? {

@@ -1,4 +1,4 @@
-//! An address of a store: what may stand in it, and what it means. Nothing is connected here.
+//! Parses the address of a store. Nothing is connected here.
 
 use crate::dialer::RedisDialer;
 use crate::keys::KeyNames;
@@ -14,10 +14,10 @@ const PREFIX: &str = "backstop";
 const PREFIX_CHARS_MAX: usize = 64;
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
-/// How often the client itself follows a slot to where it is, or tries a node again.
+/// How often the cluster client itself follows a moved slot or retries a node.
 const CLUSTER_RETRIES: u32 = 4;
-/// How long it waits before it does, in milliseconds. Its own default is longer than others may be
-/// made to wait.
+/// The client's backoff between these tries, in milliseconds. Its default is longer than other
+/// calls may be delayed.
 const CLUSTER_RETRY_WAIT_MS: std::ops::Range<u64> = 10..50;
 
 /// Why an address cannot be used. No message repeats a part of the address that could be a
@@ -25,7 +25,7 @@ const CLUSTER_RETRY_WAIT_MS: std::ops::Range<u64> = 10..50;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisOpenError {
-    /// It does not begin as an address of Redis does.
+    /// The address has none of the schemes of Redis.
     #[error(
         "an address of Redis begins with redis://, rediss://, redis+cluster://, rediss+cluster:// or redis+sentinel://"
     )]
@@ -36,20 +36,20 @@ pub enum RedisOpenError {
          in user and password write %40 for @, %2F for / and %3F for ?"
     )]
     Hosts,
-    /// What stands behind the hosts is wrong.
+    /// The part after the hosts is wrong.
     #[error(
         "behind the hosts comes /DATABASE, a number; for sentinels /MASTER or /MASTER/DATABASE; for a cluster nothing"
     )]
     Path,
-    /// A percent sign that is not followed by two hexadecimal digits.
+    /// A percent sign is not followed by two hexadecimal digits.
     #[error(
         "a percent sign in user, password or file is followed by two hexadecimal digits; write %25 for %"
     )]
     Escape,
-    /// The prefix cannot stand in a key.
+    /// The prefix has characters that a key may not have.
     #[error("a prefix has 1 to {PREFIX_CHARS_MAX} of A-Z a-z 0-9 _ -; write ?prefix=NAME")]
     Prefix,
-    /// An option that is not known.
+    /// An option of the address is unknown.
     #[error(
         "the options of an address are prefix=NAME and, for rediss, ca=FILE; write ?prefix=NAME&ca=FILE"
     )]
@@ -58,10 +58,10 @@ pub enum RedisOpenError {
     #[error("cannot read the trusted certificates in {path}: {cause}. `ca` names a PEM file")]
     Ca {
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The client does not take it.
+    /// The Redis client rejects the address.
     #[error("the Redis client does not take the address: {0}")]
     Client(String),
 }
@@ -78,7 +78,7 @@ pub(crate) fn open(address: &str) -> Result<ParsedAddress, RedisOpenError> {
     let shown = address.shown();
     let certificates = address.certificates()?;
     if address.tls == TlsSetting::Verified {
-        // Fails only if the program has chosen one already, and then that one is used.
+        // This fails only if the program has already chosen a provider; then that one is used.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let dial = address
@@ -132,7 +132,8 @@ impl RedisAddress {
             ),
             _ => return Err(RedisOpenError::Scheme),
         };
-        // The last @ ends the password, whatever stands in it: nothing before it reaches a message.
+        // The last @ ends the password, whatever the password contains, so no message repeats any
+        // of it.
         let (login, rest) = rest
             .rsplit_once('@')
             .map_or((None, rest), |(login, rest)| (Some(login), rest));
@@ -249,7 +250,7 @@ impl RedisAddress {
     ) -> redis::RedisResult<RedisDialer> {
         let infos = self.infos(0)?;
         let mut builder = ClusterClientBuilder::new(infos.clone())
-            // We try again ourselves, and sooner let others go on who do not need that node.
+            // We retry ourselves, and sooner let calls go on that do not need the failed node.
             .retries(CLUSTER_RETRIES)
             .min_retry_wait(CLUSTER_RETRY_WAIT_MS.start)
             .max_retry_wait(CLUSTER_RETRY_WAIT_MS.end)

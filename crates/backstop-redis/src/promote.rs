@@ -1,4 +1,4 @@
-//! From waiting to ready. Which jobs are due is seen over all queues; each queue then moves its
+//! Makes due jobs ready. One pass over all queues finds the due jobs; then each queue moves its
 //! own.
 
 use crate::context::{StoreContext, readable};
@@ -62,7 +62,7 @@ pub(crate) async fn promote(
 
 type WaitingIndex<'a> = (&'a QueueName, JobState, QueueKey);
 
-/// When the first job of each line is due, and which queues did not say.
+/// When the first job of each index is due, and which queues did not answer.
 async fn first_of_each(
     base: &StoreContext,
     lines: &[WaitingIndex<'_>],
@@ -120,7 +120,7 @@ async fn promote_from(
                 .map(|member| (member, line)),
         );
     }
-    // Members begin with the time and the arrival, so that they sort as they are to be taken.
+    // Members begin with time and arrival, so they sort in the order of promotion.
     all.sort_unstable();
     all.truncate(max);
     let mut calls = BTreeMap::new();
@@ -140,7 +140,7 @@ async fn promote_from(
         .sum()
 }
 
-/// The members of a line that are due, at most so many.
+/// The members of an index that are due, at most `max`.
 fn due_in(base: &StoreContext, (queue, _, part): &WaitingIndex<'_>, max: usize, now: Time) -> Cmd {
     let mut not_yet = b"(".to_vec();
     not_yet.extend(sortable(now.as_micros().saturating_add(1)));

@@ -1,4 +1,4 @@
-//! Ended jobs whose time is over.
+//! Removes ended jobs whose retention is over.
 
 use crate::context::{StoreContext, readable};
 use crate::moves::sweep;
@@ -14,9 +14,9 @@ use redis::Value;
 
 const DOING: &str = "pruning";
 
-/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest
-/// first. Looks after the rest when it is through with all queues: this is what a keeper calls now
-/// and then. Answers also the queue after which to go on.
+/// Removes ended jobs of the queues after `after`, queue by queue: done, cancelled, dead, oldest
+/// first. When it has finished all queues, it also does the other housekeeping, because this method
+/// is called regularly. Returns the queue after which the next call continues.
 pub(crate) async fn prune(
     base: &StoreContext,
     retention: &PruneRequest,
@@ -55,7 +55,7 @@ pub(crate) async fn prune(
         forget_silent(base, now).await?;
         repair_mismatches(base).await?;
     }
-    // What did not fit is looked at again.
+    // If a queue has more to remove, the next call looks at these queues again.
     let next = if pruned.more {
         after
     } else {
@@ -65,9 +65,9 @@ pub(crate) async fn prune(
     Ok((pruned, next))
 }
 
-/// Forgets a queue that has been empty for long, with its totals. It leaves the registry first:
-/// whoever pushes to it before its keys are gone keeps them, and then it is entered again; whoever
-/// pushes after that is told that the queue is new, and enters it.
+/// Forgets a queue that has been empty for long, with its totals. The queue leaves the registry
+/// first. A push that comes before its keys are removed keeps them, and the queue is entered again.
+/// A push that comes after that is told that the queue is new, and enters it.
 async fn forget(base: &StoreContext, queue: &QueueName, now: Time) -> StoreResult<()> {
     base.registry
         .leave(&base.link, &base.keys, DOING, queue)
@@ -105,7 +105,7 @@ struct QueuePruneResult {
     dead: usize,
     keys: usize,
     more: bool,
-    /// Whether it has been empty for so long that it is to be forgotten.
+    /// Whether the queue has been empty for so long that it is forgotten.
     is_unused: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The registry of queues: one set, on one master. Where a cluster has lost that master for now, a
-//! queue that this process has seen in it goes on, and what is to be entered is entered later.
+//! The registry of queues: one set, on one master. While a cluster cannot reach that master, queues
+//! that this process has seen in the registry keep working, and new entries are made later.
 
 use crate::error::strange;
 use crate::keys::KeyNames;
@@ -15,26 +15,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Enters names, unless there would be more than so many. Answers the first name that there is no
-/// room for.
+/// Enters names, unless the registry would exceed a maximum. Returns the first name that has no
+/// room.
 const ADMIT: &str = include_str!("lua/admit.lua");
-/// Between two tries to enter what is owed.
+/// The wait between two tries to make pending entries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What this process knows of the registry.
+/// The part of the registry that this process knows.
 pub(crate) struct QueueRegistry {
-    /// How many queues there may be, configured ones aside.
+    /// The most queues there may be; configured queues do not count.
     max: AtomicUsize,
     known: Mutex<RegistryCache>,
-    /// Rings when something is to be entered later.
+    /// Notified when a pending entry was added.
     pending_added: Notify,
 }
 
 #[derive(Default)]
 struct RegistryCache {
-    /// Queues that were seen there, or entered.
+    /// Queues that this process saw in the registry or entered.
     seen: BTreeSet<QueueName>,
-    /// Queues that may not be there. While there are any, the registry does not answer.
+    /// Queues that still have to be entered. Empty while the registry answers.
     pending: BTreeSet<QueueName>,
 }
 
@@ -49,17 +49,18 @@ impl Default for QueueRegistry {
 }
 
 impl QueueRegistry {
-    /// Sets how many queues there may be.
+    /// Sets the maximum number of queues.
     pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
     fn known(&self) -> MutexGuard<'_, RegistryCache> {
-        // Sets are whole between any two of their changes.
+        // A panic elsewhere cannot leave these sets inconsistent, so a poisoned lock is safe to
+        // use.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of all queues, in order.
+    /// The names of all queues, sorted.
     pub(crate) async fn read(
         &self,
         link: &RedisLink,
@@ -70,8 +71,8 @@ impl QueueRegistry {
             .await
     }
 
-    /// The same; or, of a cluster whose registry does not answer, the queues that this process has
-    /// seen.
+    /// As [`QueueRegistry::read`]; if the registry of a cluster does not answer, the queues that
+    /// this process has seen.
     pub(crate) async fn read_or_recall(
         &self,
         link: &RedisLink,
@@ -111,15 +112,15 @@ impl QueueRegistry {
         Ok(queues)
     }
 
-    /// Whether this process has seen all of these.
+    /// Whether this process has seen all of these queues.
     pub(crate) fn has_seen(&self, queues: &[QueueName]) -> bool {
         let known = self.known();
         queues.iter().all(|queue| known.seen.contains(queue))
     }
 
-    /// Enters the queues that a push names, or refuses the push if there would be too many. Queues
-    /// that this process has seen are not asked about again: those that were forgotten meanwhile
-    /// may exceed the bound by as many.
+    /// Enters the queues of a push, or refuses the push if there would be too many queues. Queues
+    /// that this process has seen are not checked again. If some of those were forgotten meanwhile,
+    /// the bound may be exceeded by that many.
     pub(crate) async fn admit(
         &self,
         link: &RedisLink,
@@ -154,7 +155,7 @@ impl QueueRegistry {
         Ok(())
     }
 
-    /// Takes a queue that is about to be forgotten out of the registry.
+    /// Removes a queue from the registry before it is forgotten.
     pub(crate) async fn leave(
         &self,
         link: &RedisLink,
@@ -168,7 +169,8 @@ impl QueueRegistry {
         link.ask(doing, &command).await.map(drop)
     }
 
-    /// Enters queues: at once, or later where it may be later.
+    /// Enters queues now, or later if the registry does not answer and this process has seen them
+    /// all.
     pub(crate) async fn enter(
         &self,
         link: &RedisLink,
@@ -200,7 +202,7 @@ impl QueueRegistry {
         }
     }
 
-    /// Enters what is owed, as long as the store is there.
+    /// Makes the pending entries; runs as long as the store exists.
     pub(crate) async fn enter_pending(&self, link: &RedisLink, keys: &KeyNames) {
         loop {
             self.pending_added.notified().await;
@@ -236,7 +238,7 @@ impl RegistryCache {
         }
     }
 
-    /// Knows these and what is owed, and no others.
+    /// Keeps only these queues and the pending ones as seen.
     fn see_all(&mut self, queues: &[QueueName]) {
         self.seen = queues.iter().chain(&self.pending).cloned().collect();
     }
@@ -250,7 +252,7 @@ impl RegistryCache {
             .extend(queues.iter().map(|queue| (*queue).clone()));
     }
 
-    /// Whether something is owed already: then this is, too.
+    /// Makes these queues pending if others already are; returns whether it did.
     fn add_if_pending(&mut self, queues: &[&QueueName]) -> bool {
         let is_owing = !self.pending.is_empty();
         if is_owing {
@@ -259,7 +261,7 @@ impl RegistryCache {
         is_owing
     }
 
-    /// Whether nothing is owed any more once this is paid.
+    /// Removes pending queues that were entered; returns whether none is left.
     fn remove_pending(&mut self, queues: &BTreeSet<QueueName>) -> bool {
         self.pending.retain(|queue| !queues.contains(queue));
         self.pending.is_empty()

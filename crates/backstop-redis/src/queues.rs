@@ -1,4 +1,4 @@
-//! Queues as an operator sees them, their gates and their bounds.
+//! The status, the pause and the bounds of queues.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -26,7 +26,7 @@ pub(crate) async fn queues(base: &StoreContext) -> StoreResult<Vec<QueueStatus>>
     Ok(queues)
 }
 
-/// Opens or pauses a queue.
+/// Pauses or resumes a queue.
 pub(crate) async fn set_gate(
     base: &StoreContext,
     queue: &QueueName,
@@ -46,11 +46,11 @@ pub(crate) async fn set_gate(
         .arg(word);
     base.link.ask(doing, &command).await?;
     base.notifier.notify();
-    // Again: see `intake.rs`.
+    // Register again, as `enqueue_reply.rs` does: the queue may have been forgotten meanwhile.
     base.register(doing, &[queue]).await
 }
 
-/// Sets how much a queue holds.
+/// Sets the bounds of a queue.
 pub(crate) async fn set_bounds(
     base: &StoreContext,
     queue: &QueueName,
@@ -72,12 +72,11 @@ pub(crate) async fn set_bounds(
         .arg("dead_max")
         .arg(bounds.dead_max);
     base.link.ask(doing, &command).await?;
-    // Again: see `intake.rs`.
+    // Register again, as `enqueue_reply.rs` does: the queue may have been forgotten meanwhile.
     base.register(doing, &[queue]).await
 }
 
-/// Marks queues as configured: they have a word for what happens when they are full. Bounds that
-/// somebody set stay.
+/// Marks queues as configured by setting their overflow policy. Bounds that were set before stay.
 pub(crate) async fn declare(base: &StoreContext, queues: &[QueueName]) -> StoreResult<()> {
     if queues.is_empty() {
         return Ok(());
@@ -94,12 +93,12 @@ pub(crate) async fn declare(base: &StoreContext, queues: &[QueueName]) -> StoreR
     };
     base.ask_each(doing, queues.iter().map(declare).collect())
         .await?;
-    // Again: see `intake.rs`.
+    // Register again, as `enqueue_reply.rs` does: the queue may have been forgotten meanwhile.
     base.register(doing, &names).await
 }
 
-/// The status of an answer; nothing for a name that was registered and whose queue never came to
-/// be.
+/// Decodes the status of a queue; `None` for a name that was registered and whose queue was never
+/// created.
 fn status(name: &QueueName, answer: Value) -> StoreResult<Option<QueueStatus>> {
     let parts = readable(DOING, reply::list(answer))?;
     if parts.is_empty() {
@@ -148,7 +147,7 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
     })
 }
 
-/// Bounds as they were set; what nobody set is as usual.
+/// Decodes bounds; a bound that was never set has its default.
 fn bounds(max_size: &str, overflow: &str, dead_max: &str) -> Option<QueueBounds> {
     let usual = QueueBounds::default();
     Some(QueueBounds {

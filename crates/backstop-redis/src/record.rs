@@ -1,5 +1,4 @@
-//! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in
-//! place.
+//! Jobs as bytes. `lua/keys.lua` describes the layout; its scripts change records in place.
 
 use backstop_core::failure::FailureHistory;
 use backstop_core::job::Claimant;
@@ -13,50 +12,50 @@ use backstop_core::{
 };
 use std::ops::Range;
 
-/// Bytes of an arrival and an id: a member of most lines.
+/// Bytes of an arrival and an id: a member of most indexes.
 pub(crate) const MEMBER: usize = 24;
-/// Bytes of a member that begins with a time.
+/// Bytes of an index member that begins with a time.
 pub(crate) const TIMED: usize = MEMBER + 8;
 const HEAD: usize = 80;
 const SIGN: u64 = 1 << 63;
-/// Payloads up to this size stand in the record: it is written again with every change of state.
+/// Payloads up to this size are kept in the record, which is rewritten with every change of state.
 const PAYLOAD_WITHIN_MAX: usize = 512;
-/// What the flags of a record say.
+/// Flag bits of a record.
 const WITH_KEY: u8 = 2;
 const WITH_PAYLOAD: u8 = 4;
 const NEVER: [u8; 8] = [0; 8];
-/// No number, no tag, no reason.
+/// The bytes of a job without a settlement: no lease number, no tag, no end reason.
 const UNSETTLED: [u8; 10] = [0, 0, 0, 0, 0, 0, 0, 0, b'0', b'0'];
 
-/// Eight bytes that sort as the number does.
+/// Encodes a number as eight bytes that sort like the number.
 pub(crate) const fn sortable(number: i64) -> [u8; 8] {
     (number.cast_unsigned() ^ SIGN).to_be_bytes()
 }
 
-/// The number of eight such bytes.
+/// Decodes eight bytes written by [`sortable`].
 pub(crate) fn unsorted(bytes: &[u8]) -> Option<i64> {
     let bytes: [u8; 8] = bytes.try_into().ok()?;
     Some((u64::from_be_bytes(bytes) ^ SIGN).cast_signed())
 }
 
-/// A lease number as scripts have it.
+/// Encodes a lease number for scripts.
 pub(crate) const fn number_bytes(number: LeaseNumber) -> [u8; 8] {
     number.as_i64().to_be_bytes()
 }
 
-/// A lease number from a script.
+/// Decodes a lease number from a script.
 pub(crate) fn number_of(bytes: &[u8]) -> Option<LeaseNumber> {
     Some(LeaseNumber::from_i64(i64::from_be_bytes(
         bytes.try_into().ok()?,
     )))
 }
 
-/// A lease as scripts have it: job and number.
+/// Encodes a lease for scripts: job id, then lease number.
 pub(crate) fn lease_bytes(lease: &Lease) -> [u8; MEMBER] {
     joined(lease.job.as_bytes(), &number_bytes(lease.number))
 }
 
-/// A job's member of a line: arrival and id.
+/// The index member of a job: arrival, then id.
 pub(crate) fn member(arrival: i64, id: JobId) -> [u8; MEMBER] {
     joined(&sortable(arrival), id.as_bytes())
 }
@@ -68,45 +67,46 @@ fn joined(first: &[u8], second: &[u8]) -> [u8; MEMBER] {
     bytes
 }
 
-/// The id of sixteen bytes.
+/// Decodes a job id of sixteen bytes.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<JobId> {
     bytes.try_into().ok().map(JobId::from_bytes)
 }
 
-/// The letter of a state in records and scripts.
+/// The byte that stands for a state in records and scripts.
 pub(crate) const fn state_letter(state: JobState) -> u8 {
     b'0' + state as u8
 }
 
-/// The state of a letter.
+/// The state that a byte stands for.
 pub(crate) fn state_of(letter: u8) -> Option<JobState> {
     JobState::ALL
         .get(usize::from(letter.checked_sub(b'0')?))
         .copied()
 }
 
-/// The letter of a reason in records and scripts.
+/// The byte that stands for an end reason in records and scripts.
 pub(crate) fn reason_letter(reason: Option<EndReason>) -> u8 {
     let position =
         reason.and_then(|reason| EndReason::ALL.iter().position(|known| *known == reason));
     position.map_or(b'0', |position| b'1' + position as u8)
 }
 
-/// The reason of a letter.
+/// The end reason that a byte stands for.
 pub(crate) fn reason_of(letter: u8) -> Option<EndReason> {
     EndReason::ALL
         .get(usize::from(letter.checked_sub(b'1')?))
         .copied()
 }
 
-/// A job that comes in, as bytes.
+/// A new job, encoded as bytes.
 pub(crate) struct PackedJob {
     pub(crate) record: Vec<u8>,
-    /// Empty if the record has it.
+    /// Empty if the record contains the payload.
     pub(crate) payload: Vec<u8>,
 }
 
-/// A job that comes in.
+/// Encodes a new job; its payload goes into the record if it is small and the job has no unique
+/// key.
 pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> PackedJob {
     let (mut record, mut payload) = (pack_record(job, arrival, now), pack_payload(job));
     if job.unique.is_none() && payload.len() <= PAYLOAD_WITHIN_MAX {
@@ -146,7 +146,7 @@ fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     bytes
 }
 
-/// A job that comes in dead.
+/// Encodes a new dead letter.
 pub(crate) fn pack_burial(burial: &NewDeadLetter, arrival: i64) -> PackedJob {
     let PackedJob {
         record: mut bytes,
@@ -165,20 +165,20 @@ pub(crate) fn pack_burial(burial: &NewDeadLetter, arrival: i64) -> PackedJob {
     }
 }
 
-/// A fingerprint as scripts have it.
+/// Encodes a fingerprint for scripts.
 pub(crate) const fn fingerprint_bytes(fingerprint: Fingerprint) -> [u8; 8] {
     fingerprint.as_i64().to_be_bytes()
 }
 
-/// A fingerprint from a script.
+/// Decodes a fingerprint from a script.
 pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
     Some(Fingerprint::from_i64(i64::from_be_bytes(
         bytes.try_into().ok()?,
     )))
 }
 
-/// The payload with what the job carries beside it at the end. The last four bytes say how long
-/// that is.
+/// The payload, followed by the job's own options. The last four bytes are the length of the
+/// options.
 fn pack_payload(job: &NewJob) -> Vec<u8> {
     let terms = JobOptions::of(job);
     let terms = terms.as_bytes().unwrap_or_default();
@@ -189,7 +189,7 @@ fn pack_payload(job: &NewJob) -> Vec<u8> {
     bytes
 }
 
-/// What stands for a payload that was lost: empty, and with nothing beside it.
+/// Replaces a payload that was lost: no bytes and no options.
 const NO_PAYLOAD: [u8; 4] = [0; 4];
 
 fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, JobOptions)> {
@@ -202,7 +202,7 @@ fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, JobOptions)> {
     Some((Payload::from_stored(bytes), JobOptions::from_stored(terms)))
 }
 
-/// A record that was read.
+/// A job record that was read from Redis.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisJobRecord {
     state: JobState,
@@ -220,7 +220,7 @@ pub(crate) struct RedisJobRecord {
 }
 
 impl RedisJobRecord {
-    /// The record of these bytes; `None` if they are none.
+    /// Decodes a record; `None` if the bytes are not a record.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| Some(Time::from_micros(unsorted(bytes.get(range)?)?));
         let count =
@@ -252,7 +252,7 @@ impl RedisJobRecord {
         })
     }
 
-    /// The job for a worker.
+    /// The job as a worker gets it. `apart` is the payload if it is stored outside of the record.
     pub(crate) fn leased(
         self,
         lease: Lease,
@@ -274,7 +274,8 @@ impl RedisJobRecord {
         })
     }
 
-    /// The job for an operator.
+    /// The job as an operator sees it. `apart` is the payload if it is stored outside of the
+    /// record.
     pub(crate) fn view(
         self,
         queue: &QueueName,

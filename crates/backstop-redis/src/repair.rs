@@ -1,9 +1,10 @@
-//! Rebuilds the lines of a queue from its records, and removes from the lines what has no record.
+//! Rebuilds the indexes of a queue from its records, and removes index entries without a record.
 //!
-//! A script is all or nothing, also in the log of Redis and on its replicas, so that the parts of
-//! one queue are set back together. What can come apart is the registry of queues, which a cluster
-//! may keep on another master, and whatever was changed by hand. A pass goes in small steps, each a
-//! script that may be repeated and that other calls may come between.
+//! Redis applies a script completely or not at all, also in its log and on its replicas, so the
+//! keys of one queue stay consistent with each other. Two things can get out of step: the registry
+//! of queues, which a cluster may keep on another master, and keys that somebody changed by hand. A
+//! pass takes small steps. Each is a script that may be repeated, and other calls may run between
+//! two steps.
 
 use crate::cells;
 use crate::context::{StoreContext, readable};
@@ -22,14 +23,14 @@ use backstop_core::{Fingerprint, JobId, JobState, QueueName};
 use redis::{Cmd, Value};
 
 pub(crate) const DOING: &str = "repairing";
-/// Places looked at in one step.
+/// How many entries one step looks at.
 const STEP: usize = 200;
-/// Jobs made members of the ready line by themselves in one step.
+/// How many ready jobs one step moves from runs into the ready index as single members.
 const DISSOLVED_AT_ONCE: usize = 5_000;
-/// Names looked at in one step of the search for queues.
+/// How many keys one step of the search for queues looks at.
 const SEARCH_STEP: usize = 1_000;
 
-/// A whole pass: all queues and streams there are, known or not, and everything in them.
+/// A full pass over everything in all queues and streams, registered or not.
 pub(crate) async fn repair_all(base: &StoreContext) -> StoreResult<usize> {
     let mut mended =
         find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
@@ -39,15 +40,15 @@ pub(crate) async fn repair_all(base: &StoreContext) -> StoreResult<usize> {
     Ok(mended)
 }
 
-/// Finds queues and streams that nobody knows, and repairs those whose parts do not agree.
+/// Registers unknown queues and streams, and repairs those whose keys do not agree.
 pub(crate) async fn repair_damage(base: &StoreContext) -> StoreResult<()> {
     find_queues(base).await?;
     streams::find_streams(base).await?;
     repair_mismatches(base).await
 }
 
-/// Repairs the queues and streams whose parts do not agree; to find them costs a few lengths each.
-/// Finishes moves that somebody began.
+/// Repairs the queues and streams whose keys do not agree, and finishes moves that were begun.
+/// Finding them only compares a few lengths per queue.
 pub(crate) async fn repair_mismatches(base: &StoreContext) -> StoreResult<()> {
     cells::mend(base, DOING).await?;
     streams::repair_mismatches(base).await?;
@@ -68,7 +69,7 @@ pub(crate) async fn repair_mismatches(base: &StoreContext) -> StoreResult<()> {
     Ok(())
 }
 
-/// How many of what a queue has.
+/// The sizes of a queue's keys.
 pub(crate) struct QueueTally {
     pub(crate) queue: QueueName,
     pub(crate) records: i64,
@@ -81,8 +82,8 @@ pub(crate) struct QueueTally {
 }
 
 impl QueueTally {
-    /// Whether every job has its payload and one place, every claim all its parts, and every death
-    /// its group.
+    /// Whether every job has its payload and one index entry, every claim all its keys, and every
+    /// dead letter its group.
     pub(crate) fn agrees(&self) -> bool {
         [self.ordered, self.placed]
             .iter()
@@ -128,7 +129,7 @@ pub(crate) async fn tallies(
     readable(doing, queues.into_iter().zip(answers).map(read).collect())
 }
 
-/// Registers queues that are there and not known; tells how many.
+/// Registers queues that exist but are unknown; returns how many.
 async fn find_queues(base: &StoreContext) -> StoreResult<usize> {
     let keys = find_keys(base, &base.keys.any_queue()).await?;
     let mut found: Vec<QueueName> = keys
@@ -144,7 +145,7 @@ async fn find_queues(base: &StoreContext) -> StoreResult<usize> {
     Ok(found.len())
 }
 
-/// The keys on all masters that fit a pattern.
+/// The keys on all masters that match a pattern.
 pub(crate) async fn find_keys(base: &StoreContext, pattern: &str) -> StoreResult<Vec<String>> {
     let nodes = base.link.ask_masters(DOING, &redis::cmd("PING")).await?;
     let mut found = Vec::new();
@@ -174,11 +175,11 @@ pub(crate) async fn find_keys(base: &StoreContext, pattern: &str) -> StoreResult
     Ok(found)
 }
 
-/// Puts right what is wrong in a queue; tells how much.
+/// Repairs a queue; returns how many entries were wrong.
 async fn repair(base: &StoreContext, queue: &QueueName) -> StoreResult<usize> {
     let step = QueueRepair { base, queue };
     dissolve_runs(base, DOING, queue).await?;
-    // Leases first: a job is ready again, not lost, if its claim is gone.
+    // Leases come first: a job whose claim is gone becomes ready again and is not lost.
     let mut mended = step.strays(QueueKey::Leases, b"L").await?;
     mended += step.claims().await?;
     mended += step.jobs().await?;
@@ -203,7 +204,7 @@ async fn repair(base: &StoreContext, queue: &QueueName) -> StoreResult<usize> {
     Ok(mended + step.moves().await?)
 }
 
-/// Makes every ready job a member of the line by itself, so that it can be looked for there.
+/// Makes every ready job a single member of the ready index, so that a scan finds it there.
 pub(crate) async fn dissolve_runs(
     base: &StoreContext,
     doing: &'static str,
@@ -218,14 +219,14 @@ pub(crate) async fn dissolve_runs(
     Ok(())
 }
 
-/// A pass through one queue, step by step.
+/// A repair pass over one queue.
 struct QueueRepair<'a> {
     base: &'a StoreContext,
     queue: &'a QueueName,
 }
 
 impl QueueRepair<'_> {
-    /// Puts every job into its lines.
+    /// Puts every job into the indexes it belongs to.
     async fn jobs(&self) -> StoreResult<usize> {
         let head = || {
             let mut call = self.base.script(&MEND_JOBS, self.queue);
@@ -235,7 +236,7 @@ impl QueueRepair<'_> {
         self.each(QueueKey::Records, head).await
     }
 
-    /// Removes from a line what does not belong there.
+    /// Removes entries from a key that do not belong there.
     async fn strays(&self, part: QueueKey, which: &[u8]) -> StoreResult<usize> {
         let head = || {
             let mut call = self.base.script(&MEND_LINE, self.queue);
@@ -245,7 +246,7 @@ impl QueueRepair<'_> {
         self.each(part, head).await
     }
 
-    /// Counts anew what claims hold.
+    /// Recounts the jobs that each claim holds.
     async fn claims(&self) -> StoreResult<usize> {
         let mut mended = 0;
         for part in [
@@ -261,7 +262,7 @@ impl QueueRepair<'_> {
         Ok(mended)
     }
 
-    /// Counts the payloads that stand apart; tells by how many they were miscounted.
+    /// Recounts the payloads stored outside of records; returns by how many the count was wrong.
     async fn payloads(&self) -> StoreResult<usize> {
         let answer = self
             .base
@@ -271,8 +272,8 @@ impl QueueRepair<'_> {
         readable(DOING, reply::count(answer))
     }
 
-    /// Puts every dead job into its group. What it died of, if that is not known, is told by its
-    /// history.
+    /// Puts every dead job into its group. If its fingerprint is unknown, it is computed from the
+    /// failure history.
     async fn deaths(&self) -> StoreResult<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
@@ -302,7 +303,7 @@ impl QueueRepair<'_> {
         }
     }
 
-    /// Finishes the moves of jobs that are on their way to another queue; tells how many.
+    /// Finishes the moves of jobs on their way to another queue; returns how many.
     async fn moves(&self) -> StoreResult<usize> {
         let (mut cursor, mut moved) = ("0".to_owned(), 0);
         loop {
@@ -316,7 +317,7 @@ impl QueueRepair<'_> {
         }
     }
 
-    /// Hands all names in a part to a script, a few at a time.
+    /// Passes all names in a key to a script, a few at a time.
     async fn each(
         &self,
         part: QueueKey,
@@ -338,7 +339,7 @@ impl QueueRepair<'_> {
         }
     }
 
-    /// The next names in a part, and where to go on.
+    /// The next names in a key, and the cursor to continue from.
     async fn names(&self, part: QueueKey, cursor: &str) -> StoreResult<(String, Vec<Vec<u8>>)> {
         let scan = self.scan(part, cursor);
         let (next, found) = readable(
@@ -363,9 +364,9 @@ impl QueueRepair<'_> {
             _ => "HSCAN",
         };
         let count = match part {
-            // Payloads come with their names, and may be large.
+            // HSCAN also returns the payloads, which may be large.
             QueueKey::Payloads => STEP / 10,
-            // A claim may hold thousands of jobs, and all of them are looked at.
+            // A claim may hold thousands of jobs, and the script looks at all of them.
             QueueKey::Claims | QueueKey::Held | QueueKey::Terms | QueueKey::Left => STEP / 20,
             _ => STEP,
         };
@@ -379,7 +380,7 @@ impl QueueRepair<'_> {
     }
 }
 
-/// What a job died of.
+/// The fingerprint of a dead job.
 fn fingerprint(reason: Value, history: Value) -> Option<Fingerprint> {
     let reason = reply::bytes(reason)?
         .first()

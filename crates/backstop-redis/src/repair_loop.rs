@@ -1,5 +1,5 @@
-//! Repairs what a server that took another's place did not keep: when, by whom, and again until it
-//! is done.
+//! Repairs the store after a server was replaced by one that lost writes. Decides when to repair
+//! and which process does it, and retries until the repair is done.
 
 use crate::context::StoreContext;
 use crate::repair::{DOING, repair_all};
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often somebody looks whether a cluster has other masters: its client finds its way to them
-/// by itself, and does not say so.
+/// How often a cluster is checked for new masters. The cluster client follows a failover by itself
+/// and does not report it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Whoever is at it keeps others from doing the same for so long at a time, and says for as long
-/// that it is done.
+/// A repairing process locks out other processes for this long at a time. When it is done, it
+/// publishes that for as long.
 const CLAIM_SECS: u64 = 30;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// The wait before a pass that failed is begun again: at first, and at most.
+/// The backoff before a failed pass starts again: first and maximum.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at somebody else's pass.
+/// The wait between two looks at another process's pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Frees what only its owner may.
+/// Deletes the lock only if its owner still holds it.
 const FREE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// Notices when a master of a cluster is another than before, as long as the store is there.
+/// Notices when a master of a cluster was replaced; runs as long as the store exists.
 pub(crate) async fn watch_servers(base: Arc<StoreContext>) {
     while base.link.is_cluster() {
         sleep(LOOK_EVERY).await;
@@ -34,7 +34,7 @@ pub(crate) async fn watch_servers(base: Arc<StoreContext>) {
     }
 }
 
-/// Repairs whenever another server answers than before, as long as the store is there.
+/// Repairs whenever a server was replaced; runs as long as the store exists.
 pub(crate) async fn repair_when_replaced(base: Arc<StoreContext>) {
     loop {
         base.link.replaced.notified().await;
@@ -63,17 +63,16 @@ pub(crate) async fn repair_when_replaced(base: Arc<StoreContext>) {
     }
 }
 
-/// What became of a pass.
+/// The outcome of a repair pass.
 enum RepairPass {
-    /// It is done, and so many places were wrong.
+    /// The pass is done, and this many entries were wrong.
     Mended(usize),
     DoneByAnother,
-    /// Another process is at it.
+    /// Another process is repairing the store.
     UnderWay,
 }
 
-/// A whole pass, unless another process is at it or has just done it, with the same servers as we
-/// see.
+/// Runs a full pass, unless another process is repairing, or has just repaired, the same servers.
 async fn run_repair_pass(base: &StoreContext) -> StoreResult<RepairPass> {
     let done = format!("done {:016x}", base.link.servers_met());
     let ours = format!("{:016x}", rand::random::<u64>());
@@ -89,7 +88,7 @@ async fn run_repair_pass(base: &StoreContext) -> StoreResult<RepairPass> {
         return match theirs {
             Some(theirs) if theirs == done => Ok(RepairPass::DoneByAnother),
             Some(theirs) if theirs.starts_with("done ") => {
-                // That was about other servers than those of now.
+                // That repair was for other servers than the present ones.
                 release_claim(base, &theirs).await?;
                 Ok(RepairPass::UnderWay)
             }
@@ -108,14 +107,14 @@ async fn run_repair_pass(base: &StoreContext) -> StoreResult<RepairPass> {
             Ok(RepairPass::Mended(mended))
         }
         Err(error) => {
-            // If it cannot be said now, others wait until it is over by itself.
+            // If the lock cannot be released now, the other processes wait until it expires.
             let _ = release_claim(base, &ours).await;
             Err(error)
         }
     }
 }
 
-/// Says again and again that we are at it; never comes back.
+/// Renews the lock again and again; never returns.
 async fn renew_claim(base: &StoreContext, ours: &str) -> StoreResult<usize> {
     loop {
         sleep(RENEW_EVERY).await;

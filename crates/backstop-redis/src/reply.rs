@@ -1,4 +1,4 @@
-//! Answers of scripts and commands, taken apart. What has not the shape it should have is `None`.
+//! Decodes replies of scripts and commands. A reply of an unexpected shape becomes `None`.
 
 use redis::Value;
 
@@ -21,7 +21,7 @@ pub(crate) fn text(value: Value) -> Option<String> {
     String::from_utf8(bytes(value)?).ok()
 }
 
-/// A whole number, also one written in digits.
+/// An integer, also one written in digits.
 pub(crate) fn whole(value: Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(number),
@@ -37,7 +37,7 @@ pub(crate) fn all_bytes(value: Value) -> Option<Vec<Vec<u8>>> {
     list(value)?.into_iter().map(bytes).collect()
 }
 
-/// A flat list of pairs of bytes, as a hash is answered.
+/// A flat list of pairs of bytes, as Redis returns a hash.
 pub(crate) fn pairs(value: Value) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     if let Value::Map(entries) = value {
         return entries

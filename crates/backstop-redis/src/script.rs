@@ -1,4 +1,5 @@
-//! Scripts: called by their hash, and sent as a whole to a server that does not know them.
+//! Lua scripts. They are called by their hash; a server that does not know a script gets its
+//! source.
 
 use crate::keys::{KeyNames, QueueKey, absent_beside};
 use backstop_core::QueueName;
@@ -11,8 +12,8 @@ pub(crate) struct Script {
     hash: String,
 }
 
-/// Each script with the parts that stand before it. Only what a script needs: all of it is run with
-/// every call.
+/// Each script, preceded by the library files that it needs. A script includes only those, because
+/// Redis runs all of it on every call.
 macro_rules! scripts {
     ($($name:ident: $($part:literal)* => $file:literal;)*) => {
         $(
@@ -66,7 +67,7 @@ scripts! {
     LOCATE: => "whereabouts";
 }
 
-/// Scripts that have keys of their own, and nothing that stands before them.
+/// Scripts that have their own keys and need no library files.
 macro_rules! bare_scripts {
     ($($name:ident: $file:literal;)*) => {
         $(
@@ -83,7 +84,7 @@ bare_scripts! {
     SWAP: "swap";
 }
 
-/// Scripts on a shard of a stream, each with the parts that stand before it.
+/// Scripts on a stream shard, each preceded by the library files that it needs.
 macro_rules! shard_scripts {
     ($($name:ident: $($part:literal)* => $file:literal;)*) => {
         $(
@@ -114,7 +115,7 @@ shard_scripts! {
     TAKE: "kept" "window" => "take";
 }
 
-/// Bytes set aside for the head of a call: its keys and hash.
+/// The capacity reserved for the head of a call: its keys and its hash.
 const HEAD_BYTES: usize = 2_048;
 
 impl Script {
@@ -125,17 +126,17 @@ impl Script {
         }
     }
 
-    /// A call of the script on a queue.
+    /// A call of this script on a queue.
     pub(crate) fn on(&'static self, keys: &KeyNames, queue: &QueueName) -> ScriptCall {
         self.with(&QueueKey::ALL.map(|part| keys.part(queue, part)))
     }
 
-    /// A call of the script on these keys, which share a tag.
+    /// A call of this script on these keys, which share a hash tag.
     ///
-    /// It names one more, that never exists. While a slot moves, Redis begins no script that names
-    /// a key it does not have. One of which it has all keys it would begin; and if that emptied a
-    /// key and came back to it, Redis would look for the key on the other master, and break the
-    /// script off with half of its changes made.
+    /// It names one more key, which never exists. While a cluster slot moves, Redis does not start
+    /// a script that names a key it does not have. It would start a script of whose keys it has
+    /// all. If such a script emptied a key and came back to it, Redis would look for the key on the
+    /// other master and abort the script with half of its changes made.
     pub(crate) fn with(&'static self, keys: &[String]) -> ScriptCall {
         let absent = keys.first().map(|key| absent_beside(key));
         let mut command = Cmd::with_capacity(keys.len() + 4, HEAD_BYTES);
@@ -153,15 +154,15 @@ impl Script {
     }
 }
 
-/// A call of a script, with its arguments.
+/// A script call with its arguments.
 pub(crate) struct ScriptCall {
     script: &'static Script,
     pub(crate) command: Cmd,
 }
 
 impl ScriptCall {
-    /// The same call with the script itself: it goes where its keys are, and the server there knows
-    /// it from then on.
+    /// The same call with the source of the script. Redis routes it by its keys, and the server
+    /// there knows the script from then on.
     pub(crate) fn whole(&self) -> Cmd {
         let mut command = Cmd::new();
         command.arg("EVAL").arg(self.script.source);
@@ -179,7 +180,7 @@ impl ScriptCall {
         self
     }
 
-    /// One more argument of bytes.
+    /// Adds one argument of bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.command.arg(bytes);
     }

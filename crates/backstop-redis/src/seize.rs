@@ -1,5 +1,5 @@
-//! What dead workers left behind. Which claims expired first is seen over all queues; each queue
-//! then hands over its own.
+//! Takes over the jobs of dead workers. One pass over all queues finds the claims that expired
+//! first; then each queue hands over its own.
 
 use crate::claim::{ClaimedRecord, handed_out, holder};
 use crate::context::{StoreContext, readable};
@@ -16,10 +16,10 @@ use redis::Value;
 use std::collections::BTreeMap;
 
 const DOING: &str = "seizing";
-/// Bytes of a lease before its place.
+/// The bytes of a lease before its place.
 const PLACE_AT: usize = 18;
 
-/// Takes over jobs of expired claims; what the same call took before, if it is repeated.
+/// Takes over jobs of expired claims. A repeated call returns the jobs it took over before.
 pub(crate) async fn seize(
     base: &StoreContext,
     seize: &SeizeRequest,
@@ -48,13 +48,13 @@ pub(crate) async fn seize(
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
         ahead.extend(found.ahead);
-        // One claim more than are wanted was looked for: whether the queue has others.
+        // The script looks for one claim more than wanted, to learn whether the queue has more.
         more |= found.expired.len() > max;
         expired.extend(found.expired);
     }
     match move_back(base, &ahead, now).await {
-        // Of a cluster a part may be gone: what has expired elsewhere is not kept waiting, and the
-        // next call asks again.
+        // Part of a cluster may be unreachable. Seizing elsewhere goes on; the next call tries
+        // again.
         Err(error) if error.is_transient() => {
             tracing::debug!(%error, "claims from before the clock was set back");
         }
@@ -64,7 +64,7 @@ pub(crate) async fn seize(
         more |= expired.iter().map(|claim| claim.jobs).sum::<usize>() > max;
         plan(expired, max)
     } else {
-        // What the call before this one left is not known.
+        // This is a repeated call; it does not know what its first try left behind.
         more = true;
         held.into_iter().map(|queue| (queue, Vec::new())).collect()
     };
@@ -73,7 +73,7 @@ pub(crate) async fn seize(
     Ok(seizure)
 }
 
-/// A claim whose worker stopped beating, in one queue.
+/// An expired claim, in one queue.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ExpiredQueueClaim<'a> {
     until_micros: i64,
@@ -82,15 +82,16 @@ struct ExpiredQueueClaim<'a> {
     jobs: usize,
 }
 
-/// What a look at one queue found.
+/// The claims that were found in one queue.
 struct QueueClaims<'a> {
-    /// Whether the seizer holds something there already.
+    /// Whether this seizer already holds jobs in the queue: then the call is a repetition.
     is_open: bool,
     ahead: Vec<FutureClaim<'a>>,
     expired: Vec<ExpiredQueueClaim<'a>>,
 }
 
-/// A claim that ends so far ahead that it may be from before the clock was set back, in one queue.
+/// A claim that ends so late that it may have been made before the clock was set back, in one
+/// queue.
 struct FutureClaim<'a> {
     until: Time,
     number: Vec<u8>,
@@ -98,8 +99,9 @@ struct FutureClaim<'a> {
     worker: String,
 }
 
-/// Gives claims of workers that were not heard of since the clock was set back a new end. With
-/// leases shorter than a minute there are none to ask about, unless it was.
+/// Shortens claims whose workers have sent no heartbeat since the clock was set back. Only claims
+/// that end more than [`SET_BACK_MIN`] from now are candidates; with leases shorter than a minute
+/// there are none, unless the clock was set back.
 async fn move_back(base: &StoreContext, ahead: &[FutureClaim<'_>], now: Time) -> StoreResult<()> {
     if ahead.is_empty() {
         return Ok(());
@@ -125,11 +127,11 @@ async fn move_back(base: &StoreContext, ahead: &[FutureClaim<'_>], now: Time) ->
         .map(drop)
 }
 
-/// From which queue to take how many of which claims.
+/// The claims to take over in each queue, each with a maximum of jobs.
 type SeizePlan<'a> = BTreeMap<&'a QueueName, Vec<(Vec<u8>, usize)>>;
 
-/// The earliest claims first, and of the last one no more than there is room for. One that holds
-/// nothing is closed by being asked.
+/// Plans the earliest claims first and cuts the last one to the room left. A claim that holds no
+/// job stays in the plan, because the script closes it.
 fn plan(mut expired: Vec<ExpiredQueueClaim<'_>>, max: usize) -> SeizePlan<'_> {
     expired.sort_unstable();
     let (mut plan, mut room) = (SeizePlan::new(), max);
@@ -175,7 +177,7 @@ async fn take_over(
             continue;
         };
         let runs = readable(DOING, handed_out(queue, seize.number, answer))?;
-        // The script stops at its bound of bytes and places. Or some have ended meanwhile, and the
+        // The script stopped at its bound of bytes or jobs. Or some jobs ended meanwhile; then the
         // next call finds none.
         seizure.more |= runs.len() < claims.iter().map(|(_, jobs)| jobs).sum::<usize>();
         seizure.runs.extend(runs.into_iter().filter_map(seized_run));
@@ -220,7 +222,7 @@ fn read_found(queue: &QueueName, answer: Value) -> Option<QueueClaims<'_>> {
     })
 }
 
-/// A job under its new lease; the old one stands behind a bar.
+/// Reads a job under its new lease; the old lease follows after a `|`.
 fn seized_run(run: ClaimedRecord) -> Option<SeizedRun> {
     let lease = run.lease?;
     let behind = lease.get(PLACE_AT..)?;

@@ -1,4 +1,4 @@
-//! The end of runs.
+//! Settles runs.
 
 use crate::context::{StoreContext, patience, readable};
 use crate::link::CallPatience;
@@ -14,7 +14,7 @@ use redis::Value;
 use std::collections::{BTreeMap, HashSet};
 
 const DOING: &str = "settling";
-/// Runs of one script: while it runs, the server does nothing else.
+/// The most runs of one script call: while a script runs, the server does nothing else.
 const RUNS_AT_ONCE: usize = 1_000;
 const AS_IT_IS: u8 = b'0';
 const THIS: u8 = b'1';
@@ -22,9 +22,9 @@ const NONE: u8 = b'2';
 
 type NumberedSettlement<'a> = (usize, &'a Settlement);
 
-/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is
-/// not lost with one that is gone, or that refuses: told again, the end of a job of which nothing
-/// is kept would be stale.
+/// Settles runs: queues in parallel, the runs of one queue in order. The answers of the reachable
+/// part of a cluster are kept even if another part fails or refuses. If they were dropped, the
+/// caller would settle again, and a job of which the store keeps nothing would then be stale.
 pub(crate) async fn settle(
     base: &StoreContext,
     settlements: &[Settlement],
@@ -74,7 +74,7 @@ pub(crate) async fn settle(
     Ok(answers)
 }
 
-/// Ends runs of one queue: what it said of the first of them, and what kept it from saying more.
+/// Settles runs of one queue; returns the answers up to the first failure, and that failure.
 async fn settle_in(
     base: &StoreContext,
     queue: &QueueName,
@@ -126,18 +126,18 @@ async fn settle_slice(
     Ok(answers)
 }
 
-/// Runs of one claim that end alike.
+/// Runs of one claim that end in the same way.
 struct AlikeRuns {
     change: Vec<u8>,
     number: [u8; 8],
     ids: Vec<u8>,
-    /// Which of the runs they are.
+    /// The numbers of these runs in the slice.
     runs: Vec<usize>,
 }
 
-/// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what
-/// changes once. A job that ends twice does so in order: what comes with it and after it is apart
-/// from what came before.
+/// Groups the runs of each claim that end in the same way, so that the script gets each change
+/// once; most runs of a batch end alike. If a job appears twice, its settlements must keep their
+/// order, so its second one and all later ones start new groups.
 fn alike(runs: &[NumberedSettlement<'_>], now: Time) -> Vec<AlikeRuns> {
     let mut parts: Vec<AlikeRuns> = Vec::new();
     let (mut jobs, mut open) = (HashSet::with_capacity(runs.len()), 0);
@@ -151,7 +151,8 @@ fn alike(runs: &[NumberedSettlement<'_>], now: Time) -> Vec<AlikeRuns> {
             jobs.insert(settlement.lease.job);
             open = parts.len();
         }
-        // Where a job goes back into a line, or there may be no room for it, the order counts.
+        // Outcomes other than done depend on the order: the job re-enters an index, or may find no
+        // room.
         let from = if matches!(settlement.outcome, Outcome::Done(_)) {
             open
         } else {
@@ -176,7 +177,7 @@ fn alike(runs: &[NumberedSettlement<'_>], now: Time) -> Vec<AlikeRuns> {
     parts
 }
 
-/// What an outcome changes, as the script has it.
+/// Encodes what an outcome changes, for the script.
 fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
     let transition = outcome.transition(now);
     let history = transition.history.map(|history| history.as_bytes());

@@ -1,4 +1,4 @@
-//! Lines, read over several queues at once and merged.
+//! The indexes of jobs by state, read over several queues at once and merged.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -9,30 +9,30 @@ use backstop_core::port::StoreResult;
 use backstop_core::{JobId, JobState, QueueName};
 use redis::{Cmd, Value};
 
-/// Where a job is: which of the queues, and its id.
+/// The location of a job: the index of its queue, and its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct JobLocation {
     pub(crate) queue: usize,
     pub(crate) id: JobId,
 }
 
-/// A place in a line, and the job that stands there.
+/// A member of an index, and the job it stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexMember {
     pub(crate) location: JobLocation,
     pub(crate) member: Vec<u8>,
-    /// Where it stands in a ready line.
+    /// The place of the job in a ready index.
     pub(crate) place: u64,
 }
 
-/// Which way a line is read.
+/// The direction of an index scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ScanDirection {
     Forward,
     Backward,
 }
 
-/// A line whose members sort as it does, or the part of it whose members begin with a prefix.
+/// An index in member order, or the part of it whose members begin with a prefix.
 #[derive(Clone, Copy)]
 pub(crate) struct IndexRange<'a> {
     pub(crate) part: QueueKey,
@@ -45,7 +45,7 @@ impl IndexRange<'_> {
     }
 }
 
-/// The lines of these queues.
+/// The indexes of these queues.
 #[derive(Clone, Copy)]
 pub(crate) struct StateIndexes<'a> {
     pub(crate) base: &'a StoreContext,
@@ -54,7 +54,7 @@ pub(crate) struct StateIndexes<'a> {
 }
 
 impl StateIndexes<'_> {
-    /// The next members of a line, without its prefix, at most so many over all queues.
+    /// The next members of an index, without the prefix; at most `max` over all queues.
     pub(crate) async fn next(
         &self,
         IndexRange { part, prefix }: IndexRange<'_>,
@@ -91,7 +91,7 @@ impl StateIndexes<'_> {
         Ok(found)
     }
 
-    /// The next members of the ready line of one of the queues.
+    /// The next members of the ready index of one queue.
     pub(crate) async fn next_ready(
         &self,
         queue: usize,
@@ -120,7 +120,7 @@ impl StateIndexes<'_> {
             if !found.is_empty() || is_last {
                 return Ok(found);
             }
-            // Everything it looked at had left the line.
+            // All jobs it looked at had left the index; continue after them.
             after = Some(readable(
                 self.doing,
                 read(last).map(|last| (last.place, last.member)),
@@ -128,7 +128,7 @@ impl StateIndexes<'_> {
         }
     }
 
-    /// All members of the lines of these states, each cut to arrival and id; `None` if there are
+    /// All members of the indexes of these states, each cut to arrival and id; `None` if there are
     /// more than `max`.
     pub(crate) async fn whole(
         &self,
@@ -185,7 +185,7 @@ impl StateIndexes<'_> {
         Ok(counts.into_iter().filter_map(reply::count).sum())
     }
 
-    /// The ready line of one of the queues.
+    /// The whole ready index of one queue.
     async fn all_ready(&self, queue: usize) -> StoreResult<Vec<IndexMember>> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
@@ -199,7 +199,7 @@ impl StateIndexes<'_> {
     }
 }
 
-/// Ready jobs read in one go.
+/// How many ready jobs one script call reads.
 const READY_AT_ONCE: usize = 5_000;
 
 fn length(state: JobState) -> Cmd {
@@ -218,7 +218,7 @@ fn everything(state: JobState) -> Cmd {
     })
 }
 
-/// The line of a state.
+/// The index of a state.
 pub(crate) const fn part_of(state: JobState) -> QueueKey {
     match state {
         JobState::Scheduled => QueueKey::Scheduled,
@@ -231,7 +231,7 @@ pub(crate) const fn part_of(state: JobState) -> QueueKey {
     }
 }
 
-/// Longer than whatever stands behind a prefix, and sorts behind it.
+/// Longer than any member, and sorts after every member with the same prefix.
 const BEHIND: [u8; TIMED + 1] = [0xff; TIMED + 1];
 
 fn next_members(
@@ -271,7 +271,7 @@ fn at(queue: usize, member: Vec<u8>) -> Option<IndexMember> {
     })
 }
 
-/// Arrivals and ids of a whole line. A lease has its arrival in the middle.
+/// Arrivals and ids of a whole index. A lease has its arrival in the middle.
 fn members(state: JobState, answer: Value) -> Option<Vec<Vec<u8>>> {
     if state == JobState::Running {
         let leases = reply::pairs(answer)?.into_iter();

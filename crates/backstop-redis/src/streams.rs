@@ -1,4 +1,4 @@
-//! Ordered streams, one file a method.
+//! Ordered streams, one file per method.
 
 mod advance;
 mod due;

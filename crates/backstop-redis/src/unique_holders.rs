@@ -1,4 +1,4 @@
-//! Who holds unique keys.
+//! Finds the holders of unique keys.
 
 use crate::context::{StoreContext, readable};
 use crate::record::{id_of, state_of};
@@ -11,7 +11,7 @@ use backstop_core::{QueueName, Time};
 const DOING: &str = "looking for holders";
 const ID_BYTES: usize = 16;
 
-/// Who holds these keys of a queue, in their order.
+/// The holders of these keys of a queue, in their order.
 pub(crate) async fn holders(
     base: &StoreContext,
     queue: &QueueName,
@@ -30,7 +30,7 @@ pub(crate) async fn holders(
     answers.iter().map(held).collect()
 }
 
-/// What an answer of the script says; `None` if it cannot be read.
+/// Decodes a reply of the script; `None` if it cannot be read.
 fn holder(answer: &[u8]) -> Option<UniqueKeyHolder> {
     let (id, state) = answer.split_at_checked(ID_BYTES)?;
     let state = state.first().and_then(|letter| state_of(*letter));

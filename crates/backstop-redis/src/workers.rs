@@ -1,4 +1,4 @@
-//! Workers as their beats show them.
+//! Workers, as their heartbeats show them.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const DOING: &str = "listing workers";
 
-/// All workers that beat within `within`, by name.
+/// All workers whose last heartbeat is at most `within` old, by name.
 pub(crate) async fn workers(
     base: &StoreContext,
     within: Span,
@@ -34,7 +34,7 @@ pub(crate) async fn workers(
         .collect())
 }
 
-/// The claims that ended before this time and that nobody has taken over, of each queue.
+/// The claims of each queue that expired before this time and that no worker has seized.
 pub(crate) async fn expired_leases(
     base: &StoreContext,
     before: Time,
@@ -76,7 +76,7 @@ pub(crate) async fn expired_leases(
     Ok(expired)
 }
 
-/// When these workers were last heard of; nothing of those that never were.
+/// The last heartbeat of each of these workers; a worker without one is left out.
 pub(crate) async fn seen_of<'a>(
     base: &StoreContext,
     workers: &BTreeSet<&'a str>,
@@ -100,7 +100,7 @@ pub(crate) async fn seen_of<'a>(
     )
 }
 
-/// Forgets workers that were silent for long.
+/// Forgets workers that have sent no heartbeat for long.
 pub(crate) async fn forget_silent(base: &StoreContext, now: Time) -> StoreResult<()> {
     let stored_heartbeats = stored_heartbeats(base).await?.into_iter();
     let silent: Vec<String> = stored_heartbeats
@@ -151,7 +151,7 @@ fn parse_heartbeat(text: &str) -> Option<StoredHeartbeat> {
     })
 }
 
-/// How many jobs each worker holds, over all queues.
+/// How many jobs each worker runs, over all queues.
 async fn running(base: &StoreContext) -> StoreResult<HashMap<String, u64>> {
     let queues = base.queues(DOING).await?;
     let whole = |part| {

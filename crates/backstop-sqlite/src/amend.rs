@@ -1,7 +1,7 @@
-//! What an operator does to jobs.
+//! Applies an operator's action to jobs: retry, cancel, delete or move.
 //!
-//! A selection by filter is picked by a reader, so that a long search does not keep the writer;
-//! every job picked is looked at again by the writer before it is touched.
+//! A reader picks the jobs that match a filter, so that a long search does not block the writer.
+//! The writer checks every picked job again before it changes it.
 
 mod pick;
 
@@ -32,7 +32,7 @@ pub(crate) fn check_target(
     }
 }
 
-/// Does something to these jobs, and answers for each.
+/// Applies an action to these jobs, and reports each one.
 pub(crate) fn amend_ids(
     tx: &mut WriteTransaction<'_>,
     ids: &[JobId],
@@ -57,7 +57,7 @@ pub(crate) fn amend_ids(
     Ok(amended)
 }
 
-/// Does something to the jobs that were picked, if they still fit.
+/// Applies an action to the picked jobs that still match.
 pub(crate) fn amend_fitting(
     tx: &mut WriteTransaction<'_>,
     picked: &[i64],
@@ -88,7 +88,7 @@ fn note(amended: &mut AmendResult, id: JobId, answer: std::result::Result<(), Am
     }
 }
 
-/// Does something that is permitted to a job.
+/// Applies a permitted action to one job.
 fn amend_one(
     tx: &mut WriteTransaction<'_>,
     job: &StoredJobRow,
@@ -121,7 +121,7 @@ fn amend_one(
     Ok(Ok(()))
 }
 
-/// Who else holds the key of a job that is to come back to life in a queue.
+/// Finds another job that holds the unique key of an ended job which is to become live in a queue.
 fn other_key_holder(
     tx: &mut WriteTransaction<'_>,
     job: &StoredJobRow,
@@ -136,7 +136,7 @@ fn other_key_holder(
         .filter(|holder| *holder != job.id))
 }
 
-/// Makes a job ready in a queue, its own or another.
+/// Makes a job ready in its own queue or in another.
 fn retry(
     tx: &mut WriteTransaction<'_>,
     job: &StoredJobRow,

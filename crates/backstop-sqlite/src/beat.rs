@@ -1,4 +1,4 @@
-//! Signs of life.
+//! Heartbeats: they renew leases and keep the worker's row current.
 
 use crate::row;
 use crate::transaction::WriteTransaction;
@@ -13,7 +13,7 @@ const BEAT_EXTEND: &str = include_str!("sql/beat_extend.sql");
 const BEAT_SETTLED: &str = include_str!("sql/beat_settled.sql");
 const SETTLE_FIND: &str = include_str!("sql/settle_find.sql");
 
-/// Keeps claims alive, and tells which leases are lost.
+/// Renews the claims of a worker; returns the leases that are lost.
 pub(crate) fn beat(
     tx: &mut WriteTransaction<'_>,
     beat: &BeatRequest,
@@ -68,7 +68,7 @@ fn is_settled(
     ])
 }
 
-/// The queues of a worker's row.
+/// Reads the queues in a worker's row.
 pub(crate) fn queues(row: &Row<'_>, column: usize) -> Result<Vec<QueueName>> {
     let names = row::text(row, column)?.unwrap_or_default();
     Ok(names

@@ -1,4 +1,4 @@
-//! The beginning of runs, noted where a seizer will find it.
+//! Records that runs have begun, in the row where a seizure reads it.
 
 use crate::transaction::WriteTransaction;
 use backstop_core::Lease;
@@ -6,7 +6,7 @@ use rusqlite::{Result, params};
 
 const BEGIN_RUN: &str = include_str!("sql/begin_run.sql");
 
-/// Notes that runs have begun, and tells which leases are lost.
+/// Records that runs have begun; returns the leases that are lost.
 pub(crate) fn begin(tx: &mut WriteTransaction<'_>, leases: &[Lease]) -> Result<Vec<Lease>> {
     let mut begin = tx.db.prepare_cached(BEGIN_RUN)?;
     let mut lost = Vec::new();

@@ -1,4 +1,4 @@
-//! Dead letters in.
+//! Inserts jobs that are dead already.
 
 use crate::enqueue::find_known;
 use crate::row;
@@ -37,7 +37,7 @@ fn bury_one(tx: &mut WriteTransaction<'_>, burial: &NewDeadLetter) -> Result<Enq
     Ok(EnqueueOutcome::Inserted)
 }
 
-/// Writes the job, and tells where it is to lie.
+/// Inserts the job's row; returns the entry to make in the index tables.
 fn insert(
     tx: &WriteTransaction<'_>,
     burial: &NewDeadLetter,

@@ -1,4 +1,4 @@
-//! Small values that processes share.
+//! Cells: small shared values that are changed by compare-and-set.
 
 use crate::row;
 use crate::transaction::WriteTransaction;
@@ -12,15 +12,15 @@ const CELL_PUT: &str = include_str!("sql/cell_put.sql");
 const CELL_REMOVE: &str = include_str!("sql/cell_remove.sql");
 const LIST_CELLS: &str = include_str!("sql/list_cells.sql");
 
-/// The cells of these names, in their order.
+/// Reads the cells of these names, in their order.
 pub(crate) fn cells(db: &Connection, names: &[String]) -> Result<Vec<Option<Cell>>> {
     names.iter().map(|name| find(db, name)).collect()
 }
 
-/// The next cells, by name.
+/// Lists the next cells by name.
 pub(crate) fn list(db: &Connection, query: &ListCellsRequest) -> Result<Vec<Cell>> {
     let first = match &query.after {
-        // Nothing comes between a text and the same with a NUL behind it.
+        // No text sorts between a name and the same name with a NUL behind it.
         Some(after) if *after >= query.prefix => format!("{after}\0"),
         _ => query.prefix.clone(),
     };
@@ -38,7 +38,7 @@ pub(crate) fn list(db: &Connection, query: &ListCellsRequest) -> Result<Vec<Cell
     Ok(cells)
 }
 
-/// Changes values, each by itself.
+/// Applies swaps, each one independently of the others.
 pub(crate) fn swap(tx: &mut WriteTransaction<'_>, swaps: &[CellSwap]) -> Result<Vec<SwapOutcome>> {
     swaps.iter().map(|swap| swap_one(tx, swap)).collect()
 }

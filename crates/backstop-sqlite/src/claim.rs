@@ -1,4 +1,4 @@
-//! Jobs out: from the ready line into running, without a touch of the job's own row.
+//! Claims: moves jobs from the ready table to the running table, without writing the job's own row.
 
 use crate::row::{self, LeasedJobReader};
 use crate::state_index::{IndexEntry, JobLookup, RUNNING_REMOVE};
@@ -21,7 +21,7 @@ const SEIZE_HELD: &str = include_str!("sql/seize_held.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 const AMEND_HISTORY: &str = include_str!("sql/amend_history.sql");
 
-/// Hands out ready jobs; what the same claim got before, if it is repeated.
+/// Claims ready jobs. A repeated claim returns the jobs of the first one that it still holds.
 pub(crate) fn claim(
     tx: &mut WriteTransaction<'_>,
     claim: &Claim,
@@ -62,12 +62,12 @@ pub(crate) fn claim(
     Ok(leased)
 }
 
-/// Whether a claim still holds jobs. The claims must be flushed.
+/// Whether a claim still holds jobs. Call [`WriteTransaction::flush_claims`] before.
 pub(crate) fn is_open(tx: &WriteTransaction<'_>, number: LeaseNumber) -> Result<bool> {
     tx.db.prepare_cached(CLAIM_KNOWN)?.exists([number.as_i64()])
 }
 
-/// Writes down a claim of so many jobs.
+/// Inserts the row of a claim with this number of jobs.
 pub(crate) fn open(
     tx: &WriteTransaction<'_>,
     number: LeaseNumber,
@@ -85,7 +85,7 @@ pub(crate) fn open(
     tx.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 
-/// Takes the head of a queue's line, until the claim has enough bytes.
+/// Claims the first jobs of a queue's ready line, until the claim has enough bytes.
 fn take(
     tx: &mut WriteTransaction<'_>,
     queue: QueueIndex,
@@ -144,7 +144,7 @@ fn take(
         .try_for_each(|no| end_unreadable(tx, no, now))
 }
 
-/// What is read of a job, if it is there.
+/// Reads a job's row, if it exists.
 fn read<T>(
     job: &mut CachedStatement<'_>,
     no: i64,
@@ -153,7 +153,7 @@ fn read<T>(
     job.query_row([no], read).optional().map(Option::flatten)
 }
 
-/// The last place taken of each level, in the order of the line.
+/// The last place claimed in each priority level, in the order of the line.
 #[derive(Default)]
 struct LevelCursors(Vec<(i64, i64)>);
 
@@ -166,14 +166,14 @@ impl LevelCursors {
     }
 }
 
-/// A job under a claim, who had it before it was seized, and whether they had begun.
+/// A job of a claim, the worker and lease it was seized from, and whether that run had begun.
 pub(crate) struct ClaimedRow {
     pub(crate) run: LeasedRun,
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
     pub(crate) begun: bool,
 }
 
-/// What a claim still holds, in the order of the line.
+/// Reads the jobs that a claim still holds, in the order of the line.
 pub(crate) fn held_under(
     tx: &mut WriteTransaction<'_>,
     number: LeaseNumber,
@@ -183,8 +183,7 @@ pub(crate) fn held_under(
     held_at(tx, places, number, now)
 }
 
-/// What a claim holds of these jobs, in the order of the line: without a look at all others that
-/// run.
+/// Reads these jobs of a claim, in the order of the line, without reading all other running jobs.
 pub(crate) fn held_of(
     tx: &mut WriteTransaction<'_>,
     ids: &[Vec<u8>],
@@ -232,7 +231,7 @@ fn held_at(
     Ok(held)
 }
 
-/// A row of a job that runs.
+/// A row of the running table.
 struct RunningRow {
     no: i64,
     queue: QueueIndex,
@@ -276,9 +275,9 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
     Ok(worker.zip(row::maybe_whole(row, 6)?.map(LeaseNumber::from_i64)))
 }
 
-/// Ends a job that is in no line and that no worker could be given: it is dead, where a person
-/// finds it, and does not keep the jobs behind it waiting. It is dead over any bound: there is
-/// nobody to give it back to.
+/// Makes a job dead that is in no line and whose row cannot be read as a run. Dead, an operator
+/// finds it, and it does not block the jobs behind it. It is dead even if the dead letters are
+/// full, because there is no queue to return it to.
 fn end_unreadable(tx: &mut WriteTransaction<'_>, no: i64, now: Time) -> Result<()> {
     tracing::warn!(
         no,

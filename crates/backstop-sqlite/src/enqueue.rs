@@ -1,4 +1,4 @@
-//! Jobs in: by the store's own writer, or inside a transaction of the caller's.
+//! Enqueues jobs: in the store's own writer, or inside a transaction of the caller's.
 
 use crate::error::store_error;
 use crate::migrate::check_version;
@@ -21,18 +21,19 @@ const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
 const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
 const DOING: &str = "enqueueing";
 
-/// Takes jobs in inside a transaction of the caller's, on the caller's own connection to the
-/// store's file: they come into being with its commit, or not at all. Answers as
-/// [`backstop_core::port::Backlog::enqueue`] does.
+/// Enqueues jobs inside a transaction of the caller's, on the caller's own connection to the
+/// store's file. The jobs are committed or rolled back with it. Returns the same outcomes as
+/// [`backstop_core::port::JobStore::enqueue`].
 ///
-/// Begin the transaction as `IMMEDIATE`: one that read before it writes can be refused by SQLite at
-/// once, however long the connection would wait. How durable the commit is, the connection's own
-/// `synchronous` decides. After an error nothing of this call is in the transaction. At most
-/// [`QUEUES_MAX`] queues come into being like this, whatever the configuration says.
+/// Begin the transaction as `IMMEDIATE`. If it reads before it writes, SQLite can refuse the write
+/// at once, however long the connection would wait. The connection's own `synchronous` decides how
+/// durable the commit is. After an error nothing of this call is in the transaction. At most
+/// [`QUEUES_MAX`] queues can be created this way, whatever the configuration says.
 ///
-/// After a failed write or fsync of the file it answers `Unavailable` until the file is recovered,
-/// which waits until this connection, too, is closed. If your own commit fails with an I/O error,
-/// close the connection: a later commit over it may succeed and still be lost in a power cut.
+/// After a failed write or fsync of the file this returns `Unavailable` until the file is
+/// recovered, and recovery waits until this connection, too, is closed. If your own commit fails
+/// with an I/O error, close the connection: a later commit on it may succeed and still be lost in a
+/// power cut.
 pub fn enqueue_in(
     transaction: &Transaction<'_>,
     jobs: &[NewJob],
@@ -57,8 +58,8 @@ pub fn enqueue_in(
     inside().map_err(|error| store_error(DOING, &error))?
 }
 
-/// Refuses a file that waits to be recovered: a commit could succeed behind a hole in its log. The
-/// marker lies beside the path that SQLite has resolved.
+/// Refuses a file that is not recovered yet: a commit could succeed behind a hole in its log. The
+/// marker lies next to the path that SQLite has resolved.
 fn check_reliable(transaction: &Transaction<'_>) -> StoreResult<()> {
     match transaction.path() {
         Some(path) if FailureMarker::of(Path::new(path)).is_set() => {
@@ -74,7 +75,7 @@ fn check_reliable(transaction: &Transaction<'_>) -> StoreResult<()> {
     }
 }
 
-/// Takes jobs in, if the store has room for their queues; otherwise nothing is changed.
+/// Enqueues jobs if the store has room for their queues; otherwise it changes nothing.
 pub(crate) fn enqueue(
     tx: &mut WriteTransaction<'_>,
     jobs: &[NewJob],
@@ -91,7 +92,7 @@ pub(crate) fn enqueue(
         .map(Ok)
 }
 
-/// Refuses these queues if some of them are new and the store has no room for them.
+/// Refuses the call if some of these queues are new and the store has no room for them.
 pub(crate) fn check_queues<'q>(
     tx: &mut WriteTransaction<'_>,
     queues: impl Iterator<Item = &'q QueueName>,
@@ -106,7 +107,7 @@ pub(crate) fn check_queues<'q>(
     Ok(Ok(()))
 }
 
-/// What every new job is written with.
+/// The statements that every new job runs.
 struct EnqueueStatements<'c> {
     job: CachedStatement<'c>,
     ready: CachedStatement<'c>,
@@ -131,8 +132,8 @@ fn enqueue_one(
 ) -> Result<EnqueueOutcome> {
     let known_queue = tx.queue(&job.queue)?;
     let full_queue = known_queue.filter(|queue| !tx.has_room(*queue));
-    // Without a key and in a queue that exists and has room, the insert itself finds out whether
-    // the job is known.
+    // Without a unique key, and in a queue that exists and has room, the insert itself finds out
+    // whether the id exists.
     if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some())
         && let Some(answer) = find_known(tx, job.id, &job.queue)?
     {
@@ -165,7 +166,7 @@ fn enqueue_one(
     Ok(EnqueueOutcome::Inserted)
 }
 
-/// What a job that comes into a queue is told, if its id is known.
+/// The outcome for a job whose id exists already: `Same` in this queue, `Conflict` in another.
 pub(crate) fn find_known(
     tx: &mut WriteTransaction<'_>,
     id: JobId,
@@ -185,7 +186,7 @@ pub(crate) fn find_known(
     }))
 }
 
-/// Writes the job and its place in line; `false` if its id is known.
+/// Inserts the job and its place in line; returns `false` if its id exists already.
 fn insert(
     tx: &mut WriteTransaction<'_>,
     statements: &mut EnqueueStatements<'_>,

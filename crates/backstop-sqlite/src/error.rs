@@ -1,12 +1,12 @@
-//! What SQLite says, in the words of the port.
+//! Translates errors of SQLite into those of the port.
 
 use backstop_core::port::StoreError;
 use rusqlite::{Error, ErrorCode, ffi};
 
-/// How the cause of every failed write or fsync begins.
+/// The first words of the cause of every failed write or fsync.
 const DISK_FAILED: &str = "the disk failed";
 
-/// The port's word for an error met while `doing`.
+/// Translates an error that occurred while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
@@ -40,18 +40,18 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             | ErrorCode::SchemaChanged,
         ) => StoreError::unavailable(doing, error),
         Some(ErrorCode::TooBig) => StoreError::misuse(doing, error),
-        // Whatever else SQLite finds wrong, it finds in the file: damage, or tables that are not as
-        // we made them.
+        // All other errors come from the content of the file: it is damaged, or its tables are not
+        // as we made them.
         _ => StoreError::corrupt(doing, error),
     }
 }
 
-/// Whether a write or fsync failed, so that what was written before may not be on the disk.
+/// Whether a write or fsync failed, so that earlier writes may not be on the disk.
 pub(crate) fn is_disk_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::Unavailable { cause, .. } if cause.starts_with(DISK_FAILED))
 }
 
-/// A read that fails loses nothing that was written.
+/// Whether only a read failed: that loses nothing that was written.
 fn is_harmless(error: &Error) -> bool {
     const READS: [i32; 3] = [
         ffi::SQLITE_IOERR_READ,

@@ -1,4 +1,4 @@
-//! What can be relied on, read from the live settings.
+//! Examines the store: what can be relied on, read from the live settings.
 
 use crate::migrate;
 use crate::open::{FileSystem, SqliteDurability, file_system};
@@ -11,23 +11,23 @@ const SHAPES: &str = include_str!("sql/shapes.sql");
 const EXAMINE_ORPHANS: &str = include_str!("sql/examine_orphans.sql");
 const EXAMINE_MISCOUNTED: &str = include_str!("sql/examine_miscounted.sql");
 
-/// A file as large as this is not read from end to end while somebody waits.
+/// A file of this size or more is not read from end to end while a caller waits.
 const CHECKED_BYTES_MAX: u64 = 256 << 20;
-/// Less free space than this will not last.
+/// With less free space than this, the examination warns.
 const FREE_BYTES_MIN: u64 = 1 << 30;
-/// With less than this the next writes may fail already.
+/// With less free space than this, the next writes may fail already.
 const FREE_BYTES_LAST: u64 = 16 << 20;
-/// A log as large as this was not folded in for long: somebody keeps an old reading transaction
+/// A log of this size was not checkpointed for long: some process keeps an old read transaction
 /// open.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
-/// What only the writer's connection can tell.
+/// Settings that only the writer's connection can read.
 pub(crate) struct SqliteSettings {
     journal_mode: String,
     synchronous: i64,
 }
 
-/// Reads the settings that durable commits are made with.
+/// Reads the settings with which durable commits are made.
 pub(crate) fn settings(
     writer: &Connection,
     durability: SqliteDurability,
@@ -38,7 +38,7 @@ pub(crate) fn settings(
         journal_mode: writer.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
         synchronous: writer.query_row("PRAGMA synchronous", [], |row| row.get(0))?,
     };
-    // The writer remembers what it set: it must find it as it was.
+    // The writer caches the level that it set, so it must find that level unchanged.
     writer.pragma_update(None, "synchronous", before)?;
     Ok(settings)
 }
@@ -183,7 +183,8 @@ fn schema(db: &Connection) -> Result<StoreFinding> {
     Ok(finding(FindingSeverity::Bad, what, Some(advice)))
 }
 
-/// Tables and indexes that are missing, changed or not ours, compared with a new store in memory.
+/// Names the tables and indexes that are missing, changed or not ours, compared with a new store in
+/// memory.
 fn drifted(db: &Connection) -> Result<Vec<String>> {
     let mut new = Connection::open_in_memory()?;
     if let Err(error) = migrate::migrate(&mut new) {
@@ -202,8 +203,8 @@ fn drifted(db: &Connection) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The statements that made our tables and indexes, by name. They are compared without white space:
-/// SQLite writes a column that an upgrade adds on the line of the one before it.
+/// The statements that created our tables and indexes, by name. They are compared without white
+/// space: SQLite writes a column that an upgrade adds on the line of the one before it.
 fn shapes(db: &Connection) -> Result<BTreeMap<String, String>> {
     let mut shapes = db.prepare(SHAPES)?;
     let rows = shapes.query_map([], |row| {
@@ -231,7 +232,7 @@ fn integrity(db: &Connection, size: u64) -> Result<StoreFinding> {
     ))
 }
 
-/// Records that no key has, and keys that have not as many as they say; `None` if all is well.
+/// Counts records without a key, and keys whose record count is wrong; `None` if there are none.
 fn streams(db: &Connection, size: u64) -> Result<Option<StoreFinding>> {
     if size > CHECKED_BYTES_MAX {
         return Ok(None);

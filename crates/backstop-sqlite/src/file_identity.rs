@@ -1,9 +1,9 @@
-//! Whether the file that is open is still the one at its path.
+//! Checks that the open file is still the one at its path.
 //!
-//! A file that is removed or replaced under a running process lives on without a name until the
-//! process ends: what is written to it meanwhile looks safe, and is gone with the process. So
-//! nothing is written, or read as if it were the store, while the path leads elsewhere. If the file
-//! is put back, everything goes on.
+//! If a file is removed or replaced under a running process, it exists without a name until the
+//! process ends. What the process writes to it meanwhile looks safe, and is lost with the process.
+//! So the store neither reads nor writes while its path leads to another file. If the user puts the
+//! file back, it continues.
 
 use crate::open::SqliteOpenError;
 use backstop_core::port::{StoreError, StoreResult};
@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file that was opened.
+/// The path, device and inode of the opened file.
 #[derive(Debug)]
 pub(crate) struct FileIdentity {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// The file that is at the path now.
+    /// Remembers the file that is at the path now.
     pub(crate) fn at(path: &Path) -> Result<Self, SqliteOpenError> {
         let file = path.metadata().map_err(|cause| SqliteOpenError::File {
             path: path.to_owned(),
@@ -36,8 +36,8 @@ impl FileIdentity {
         &self.path
     }
 
-    /// Refuses where the path leads to another file, or to none. What cannot be looked at is taken
-    /// to be there.
+    /// Returns an error if the path leads to another file or to none. If the path cannot be read,
+    /// the file is taken to be there.
     pub(crate) fn check(&self, doing: &'static str) -> StoreResult<()> {
         let what = match self.path.metadata() {
             Ok(found) if identity(&found) == self.file => return Ok(()),

@@ -1,4 +1,4 @@
-//! Dead letters by what they died of.
+//! Groups dead letters by their fingerprint.
 
 use crate::row;
 use backstop_core::limits::GROUPS_MAX;
@@ -11,7 +11,7 @@ const GROUPS_OF: &str = include_str!("sql/groups_of.sql");
 const GROUPS_SAMPLE: &str = include_str!("sql/groups_sample.sql");
 const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 
-/// Groups of deaths, the largest first. Counts and times are in the index of deaths; of the jobs
+/// Lists groups of dead letters, the largest first. Counts and times are in the index; of the jobs
 /// only samples are read.
 pub(crate) fn groups(db: &Connection, query: &ListGroupsRequest) -> Result<Vec<DeadLetterGroup>> {
     let limit = row::number(query.limit.clamp(1, GROUPS_MAX));
@@ -34,7 +34,7 @@ fn read(db: &Connection, mut rows: Rows<'_>) -> Result<Vec<DeadLetterGroup>> {
     Ok(groups)
 }
 
-/// A group's row; `None` if the name of its queue cannot be read.
+/// Reads a group's row; `None` if the name of its queue cannot be read.
 fn group(db: &Connection, row: &Row<'_>) -> Result<Option<DeadLetterGroup>> {
     let Some(queue) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else {
         tracing::warn!("a row of backstop_queue has no readable name; run `backstop doctor`");
@@ -51,7 +51,7 @@ fn group(db: &Connection, row: &Row<'_>) -> Result<Option<DeadLetterGroup>> {
     }))
 }
 
-/// The last job of a group whose id can be read.
+/// The last job of a group with a readable id.
 fn sample(db: &Connection, queue: i64, fingerprint: i64) -> Result<JobId> {
     let mut statement = db.prepare_cached(GROUPS_SAMPLE)?;
     let mut rows = statement.query([queue, fingerprint])?;
@@ -60,6 +60,6 @@ fn sample(db: &Connection, queue: i64, fingerprint: i64) -> Result<JobId> {
             return Ok(id);
         }
     }
-    // No job of it can be named: the group itself still counts.
+    // No job of the group has a readable id: the group itself still counts.
     Ok(JobId::from_bytes([0; 16]))
 }

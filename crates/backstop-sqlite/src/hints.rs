@@ -1,16 +1,16 @@
-//! Hints that there may be something to claim or to promote.
+//! Hints to workers that there may be new jobs to claim or to promote.
 
 use async_trait::async_trait;
 use backstop_core::port::HintSubscription;
 use rusqlite::{Connection, Result};
 use tokio::sync::watch;
 
-/// Gives hints to everybody who watches.
+/// Sends hints to all subscribers of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier(watch::Sender<u64>);
 
 impl Notifier {
-    /// A bell nobody has heard yet.
+    /// A notifier without subscribers, before its first hint.
     pub(crate) fn new() -> Self {
         Self(watch::Sender::new(0))
     }
@@ -19,7 +19,7 @@ impl Notifier {
         self.0.send_modify(|hint_count| *hint_count += 1);
     }
 
-    /// A subscription from now on.
+    /// Subscribes to the hints from now on.
     pub(crate) fn subscribe(&self) -> Box<dyn HintSubscription> {
         Box::new(HintReceiver(self.0.subscribe()))
     }
@@ -31,21 +31,22 @@ struct HintReceiver(watch::Receiver<u64>);
 impl HintSubscription for HintReceiver {
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            // The store is gone, and with it every hint.
+            // The store was dropped, so no hint comes any more.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Tells when somebody else wrote to the file. Asked on the writer's own connection, where SQLite
-/// counts the commits of others only: a store does not wake itself by its own claims and beats.
+/// Detects that another connection wrote to the file. It must use the writer's own connection,
+/// where `data_version` counts only the commits of others: a store does not wake itself by its own
+/// claims and heartbeats.
 #[derive(Default)]
 pub(crate) struct OtherWriters {
     data_version: Option<i64>,
 }
 
 impl OtherWriters {
-    /// Whether somebody wrote since this was asked last.
+    /// Whether another connection wrote since the last call.
     pub(crate) fn have_written(&mut self, db: &Connection) -> Result<bool> {
         let version = db
             .prepare_cached("PRAGMA data_version")?

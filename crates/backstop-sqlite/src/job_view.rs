@@ -1,5 +1,5 @@
-//! A job as an operator sees it, and what of it cannot be read. A damaged column costs itself:
-//! whoever asks for this one job still gets the rest.
+//! Reads a job for an operator, and reports what cannot be read. A damaged column costs only
+//! itself: a caller that reads this one job still gets the rest.
 
 use crate::row;
 use backstop_core::failure::FailureHistory;
@@ -13,16 +13,16 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 use std::fmt::Display;
 
-/// What is found of a job.
+/// The result of reading one job.
 pub(crate) struct ReadJob {
-    /// What can be read of it; `None` if not even its name can.
+    /// The readable part; `None` if not even its id and its queue can be read.
     pub(crate) job: Option<Job>,
-    /// What cannot, if there is something.
+    /// The columns that cannot be read, if there are any.
     pub(crate) damaged: Option<DamagedJob>,
 }
 
 impl ReadJob {
-    /// A job from the columns of `job_by_id.sql`.
+    /// Reads a job from the columns of `job_by_id.sql`.
     pub(crate) fn read(row: &Row<'_>) -> Result<Self> {
         let mut columns = JobColumns {
             row,
@@ -39,7 +39,7 @@ impl ReadJob {
     }
 }
 
-/// The columns of a job's row, and what was wrong with those read so far.
+/// The columns of a job's row, and the faults found in them so far.
 struct JobColumns<'r, 's> {
     row: &'r Row<'s>,
     faults: Vec<String>,
@@ -113,7 +113,7 @@ impl JobColumns<'_, '_> {
         self.number(column, name).map(Time::from_micros)
     }
 
-    /// A number; 0 if it is none, or not one of its width.
+    /// Reads a number; 0, and a fault, if it is not an integer of this width.
     fn number<T: TryFrom<i64> + Default>(&mut self, column: usize, name: &str) -> Result<T> {
         let number =
             row::maybe_whole(self.row, column)?.and_then(|number| T::try_from(number).ok());
@@ -122,7 +122,7 @@ impl JobColumns<'_, '_> {
             .unwrap_or_default())
     }
 
-    /// Bytes, if there are any.
+    /// Reads bytes, if there are any.
     fn bytes(&mut self, column: usize, name: &str) -> Result<Option<Vec<u8>>> {
         let bytes = row::bytes(self.row, column)?.map(<[u8]>::to_vec);
         let is_number = bytes.is_none() && self.row.get_ref(column)? != ValueRef::Null;
@@ -132,7 +132,7 @@ impl JobColumns<'_, '_> {
         Ok(bytes)
     }
 
-    /// What a text says, if there is one.
+    /// Parses a text column, if it is not NULL.
     fn text<T, E: Display>(
         &mut self,
         column: usize,

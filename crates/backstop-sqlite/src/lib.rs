@@ -1,9 +1,9 @@
 //! The embedded store: one SQLite file, one machine, any number of processes.
 //!
-//! One thread writes, and puts whatever waits into one transaction; a few threads read. Knows
-//! SQLite and the port, and decides nothing that is not a matter of tables. Its tables are named
-//! `backstop_…`, so that they can live in a database of the user's, where [`enqueue_in`] takes jobs
-//! in with the user's own transaction.
+//! One thread writes, and commits all waiting requests in one transaction (group commit). A few
+//! other threads read. This crate knows SQLite and the port; every decision that is not about
+//! tables is made in `backstop-core`. Its tables are named `backstop_…`, so that they can live in a
+//! database of the user's, where [`enqueue_in`] enqueues jobs inside the user's own transaction.
 
 mod amend;
 mod beat;
@@ -74,28 +74,28 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use transaction::WriteTransaction;
 use writer::{WriteDurability, WriteTask, WriterFile, WriterHandle};
 
-/// Bytes of a page of the file.
+/// Bytes of one page of the file, to estimate the cost of a write.
 const PAGE_BYTES: usize = 4_096;
 
 pub struct SqliteStore {
     path: PathBuf,
     durability: SqliteDurability,
     notifier: Notifier,
-    // Readers first: the writer folds the log into the file when nobody reads any more. Workers,
-    // health checks and looks at single jobs never wait behind lists, which have readers of their
-    // own.
+    // Fields are dropped in this order. The readers come first, because the writer can move the
+    // whole log into the file only when no connection reads any more. Lists have readers of their
+    // own, so that workers, health checks and reads of single jobs never wait behind a list.
     readers: ReaderPool,
     lists: ReaderPool,
     writer: WriterHandle,
     pending_seizures: Arc<Mutex<PendingSeizures>>,
-    /// The queue after which the next pruning goes on.
+    /// The cursor of pruning: the next call starts behind this queue.
     pruned_to: Arc<Mutex<Option<String>>>,
     max_queues: usize,
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it, and checks that it can be relied on. Its tables are made by
-    /// [`Store::migrate`].
+    /// Opens or creates the file, and checks that its file system, its log and the linked SQLite
+    /// are safe to use. [`Store::migrate`] creates the tables.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let opened = open::open(path.as_ref(), options.readers.max(1))?;
         let notifier = Notifier::new();
@@ -121,7 +121,7 @@ impl SqliteStore {
         })
     }
 
-    /// With at most so many queues, configured ones aside.
+    /// Limits how many queues there may be. Configured queues are never refused.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl std::fmt::Debug for SqliteStore {
     }
 }
 
-/// The time of every store in a file: this machine's.
+/// The clock of every SQLite store: that of this machine.
 pub fn time() -> Time {
     let since_1970 = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -181,7 +181,8 @@ impl JobStore for SqliteStore {
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> StoreResult<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
-        // A note whose caller went away would say of a job that nobody runs that it began.
+        // `Claim`, so that the request is dropped if its caller is gone. Otherwise it would mark a
+        // job as begun that no worker runs.
         let task = task(
             "noting that runs begin",
             WriteDurability::Claim,
@@ -228,7 +229,8 @@ impl JobStore for SqliteStore {
 
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
         check_term("seize", seize.until, now)?;
-        // All of this store answers, or none of it does: nobody has a reason to spare a part.
+        // A store on one node is reachable as a whole or not at all, so no caller has a reason to
+        // skip some of its queues.
         if !seize.spared.is_empty() {
             return Ok(SeizeResult::default());
         }
@@ -239,7 +241,7 @@ impl JobStore for SqliteStore {
         );
         let pending_seizures = Arc::clone(&self.pending_seizures);
         let run = move |tx: &mut WriteTransaction<'_>| {
-            // Whatever is in there is checked before it is taken: a panic cannot have spoilt it.
+            // A poisoned lock is harmless: every pending job is checked again before it is seized.
             let mut pending_seizures = pending_seizures
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
@@ -424,7 +426,7 @@ impl OperatorStore for SqliteStore {
         );
         let pruned_to = Arc::clone(&self.pruned_to);
         let run = move |tx: &mut WriteTransaction<'_>| {
-            // A name is whole, whoever panicked beside it.
+            // A poisoned lock is harmless: the cursor is only ever replaced as a whole.
             let mut after = pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
             prune::prune(tx, &retention, &mut after, now)
         };
@@ -442,7 +444,7 @@ impl CellStore for SqliteStore {
     }
 
     async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>> {
-        // Not a reader of lists: a server lists its tokens before it lets a worker in.
+        // Not in the pool for lists: a server lists its tokens before it lets a worker in.
         self.readers
             .call("listing cells", move |db| cells::list(db, &query))
             .await

@@ -1,6 +1,6 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than
-//! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
-//! it looked at.
+//! Lists jobs page by page. A page scans the index that has its order. It reads at most
+//! [`SCAN_MAX`] rows, for about [`PAGE_SCAN_TIME`] at most, and returns a cursor behind the last
+//! row that it read.
 
 use crate::job_view::ReadJob;
 use crate::row;
@@ -31,10 +31,10 @@ const LIST_DEAD_ALL_OLDEST: &str = include_str!("sql/list_dead_all_oldest.sql");
 const LIST_LINES: &str = include_str!("sql/list_lines.sql");
 const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 
-/// Rows between two looks at the clock.
+/// Rows between two checks of the clock.
 const ROWS_AT_ONCE: usize = 256;
 
-/// One job, as far as it can be read.
+/// Reads one job, as far as its row is readable.
 pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
     let found = db
         .prepare_cached(JOB_BY_ID)?
@@ -49,7 +49,7 @@ pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
     Ok(job)
 }
 
-/// A page of jobs, after `after` or from the start.
+/// Reads a page of jobs, behind the cursor `after` or from the start.
 pub(crate) fn page(
     db: &Connection,
     query: &ListJobsRequest,
@@ -98,7 +98,7 @@ pub(crate) fn page(
     read(db, walk)
 }
 
-/// The jobs that a walk found, as far as the page has room for them.
+/// Reads the jobs that a scan found, as far as the page has room for them.
 fn read(db: &Connection, walk: PageWalk<'_>) -> Result<ListJobsResult> {
     let mut page = ListJobsResult {
         next: walk.next.map(|place| place.to_string()),
@@ -127,28 +127,28 @@ fn read(db: &Connection, walk: PageWalk<'_>) -> Result<ListJobsResult> {
     Ok(page)
 }
 
-/// Whether no job can fit, because only dead ones have a fingerprint.
+/// Whether no job can match, because only dead jobs have a fingerprint.
 fn fits_nothing(filter: &Filter) -> bool {
     filter.fingerprint.is_some() && filter.state.is_some_and(|state| state != JobState::Dead)
 }
 
-/// A queue the list may show.
+/// A queue that the list shows.
 struct ListedQueue {
     id: i64,
     name: String,
 }
 
-/// What a page has seen so far.
+/// The scan of one page.
 struct PageWalk<'a> {
     filter: &'a Filter,
-    /// The only queue whose jobs are shown, if the filter names one.
+    /// The queue that the filter names; `None` shows all queues.
     queue: Option<ListedQueue>,
     limit: usize,
-    /// No look begins after this.
+    /// The deadline after which no further rows are read.
     until: Instant,
     looked: usize,
     found: Vec<(i64, JobCursor)>,
-    /// Where the next page starts, once it is clear that there is one.
+    /// The cursor of the next page, once it is clear that there is one.
     next: Option<JobCursor>,
 }
 
@@ -160,7 +160,7 @@ enum PageProgress {
 }
 
 impl PageWalk<'_> {
-    /// Looks at the row at `place`. `last` is the place of the row looked at before.
+    /// Adds the row at `place` to the page if it matches. `last` is the place of the row before.
     fn look(
         &mut self,
         fits: bool,
@@ -179,7 +179,7 @@ impl PageWalk<'_> {
         PageProgress::Continue
     }
 
-    /// Whether there is no time for a further look. Each page gets on by some rows at least.
+    /// Whether the deadline is over. Each page reads some rows at least.
     fn is_late(&self) -> bool {
         self.looked > 0 && self.looked.is_multiple_of(ROWS_AT_ONCE) && Instant::now() >= self.until
     }
@@ -202,7 +202,7 @@ impl PageWalk<'_> {
         Ok(row::maybe_whole(row, column)? == Some(wanted.as_i64()))
     }
 
-    /// Waiting jobs, by their time.
+    /// Scans waiting jobs by their due time.
     fn due(&mut self, db: &Connection, state: JobState, after: Option<&JobCursor>) -> Result<()> {
         let (at, no) = match after {
             Some(JobCursor::Timed { at, no }) => (*at, *no),
@@ -225,7 +225,7 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// Ready jobs in claim order, queue by queue.
+    /// Scans ready jobs in claim order, queue by queue.
     fn ready(&mut self, db: &Connection, after: Option<&JobCursor>) -> Result<()> {
         let reached = match after {
             Some(JobCursor::Line { queue, level, seq }) => Some((queue.clone(), *level, *seq)),
@@ -251,7 +251,7 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// The ready jobs of one queue.
+    /// Scans the ready jobs of one queue.
     fn line(
         &mut self,
         db: &Connection,
@@ -282,7 +282,7 @@ impl PageWalk<'_> {
         Ok(PageProgress::Continue)
     }
 
-    /// Ended jobs by the time of their end, of one queue or of all.
+    /// Scans ended jobs by the time of their end, of one queue or of all.
     fn finished(
         &mut self,
         db: &Connection,
@@ -312,7 +312,7 @@ impl PageWalk<'_> {
         Ok(())
     }
 
-    /// How a shelf is read, and what tells it from the others of its queue.
+    /// The statement that scans ended jobs, and its parameter: the state or the fingerprint.
     fn finished_statement(&self, state: JobState, order: ListOrder) -> (&'static str, i64) {
         let is_of_one = self.queue.is_some();
         match (self.filter.fingerprint, order) {
@@ -331,7 +331,7 @@ impl PageWalk<'_> {
         }
     }
 
-    /// Jobs newest first by arrival.
+    /// Scans jobs by arrival, newest first.
     fn arrivals(&mut self, db: &Connection, sql: &str, after: Option<&JobCursor>) -> Result<()> {
         let before = match after {
             Some(JobCursor::Arrival { no }) => *no,

@@ -1,7 +1,7 @@
-//! The schema of a store: made at once for a new file, and brought to the newest version by steps.
+//! Creates the schema of a new store, and upgrades that of an old one step by step.
 //!
-//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process
-//! that migrates waits for it.
+//! Each step is one transaction. If the process is killed, a step is done or not begun. A second
+//! process that migrates at the same time waits for it.
 
 use crate::error::store_error;
 use backstop_core::port::{MigrationResult, SchemaMark, StoreError, StoreResult, UpgradeSteps};
@@ -14,14 +14,14 @@ const SCHEMA_FORMER: &str = include_str!("sql/schema_former.sql");
 const DOING: &str = "migrating";
 const INSTEAD: &str = "a new file";
 
-/// There is none yet: version 1 is the first one. A released version that changes the schema
-/// changes `schema.sql` and adds a step here.
+/// The upgrade steps. There is none yet: version 1 is the first one. A release that changes the
+/// schema changes `schema.sql` and adds a step here.
 const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
 
-/// The version this program works with.
+/// The schema version that this program works with.
 pub(crate) const VERSION: u32 = UPGRADES.newest();
 
-/// Brings a store up to date.
+/// Upgrades a store to this program's schema version.
 pub(crate) fn migrate(db: &mut Connection) -> StoreResult<MigrationResult> {
     migrate_by(db, UPGRADES)
 }
@@ -36,7 +36,7 @@ fn migrate_by(db: &mut Connection, upgrades: UpgradeSteps<'_>) -> StoreResult<Mi
     Ok(MigrationResult { from, to })
 }
 
-/// Takes one step, unless another process has taken it by now.
+/// Runs one step, unless another process has run it by now.
 fn take_step(db: &mut Connection, to: u32, step: &str) -> Result<()> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let is_taken = matches!(mark(&transaction)?, SchemaMark::Version(version) if version >= to);
@@ -47,7 +47,7 @@ fn take_step(db: &mut Connection, to: u32, step: &str) -> Result<()> {
     transaction.commit()
 }
 
-/// What a file says about its schema. The usual case costs one look.
+/// Reads the schema version of a file. The usual case costs one query.
 pub(crate) fn mark(db: &Connection) -> Result<SchemaMark> {
     match db
         .prepare_cached(SCHEMA_GET)
@@ -71,8 +71,8 @@ fn is_missing_table(error: &Error) -> bool {
     }
 }
 
-/// Refuses a store that this program does not know. Every transaction calls it: another process may
-/// migrate at any time.
+/// Refuses a store whose version this program does not know. Every transaction calls it, because
+/// another process may migrate at any time.
 pub(crate) fn check_version(db: &Connection, doing: &'static str) -> StoreResult<()> {
     let mark = mark(db).map_err(|error| store_error(doing, &error))?;
     if mark.check(doing, VERSION, INSTEAD)? < VERSION {

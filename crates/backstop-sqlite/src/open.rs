@@ -1,4 +1,4 @@
-//! Opening a store's file: what must hold before anything is written to it.
+//! Opens a store's file, and checks what must hold before anything is written to it.
 
 mod filesystem;
 
@@ -12,21 +12,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The oldest SQLite we trust with a log that several connections share.
+/// The oldest SQLite that we trust with a log that several connections share.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
-/// How long a connection waits for another process.
+/// How long a connection waits for a lock of another process.
 const BUSY_MAX: Duration = Duration::from_secs(5);
-/// Pages of log after which the writer folds it into the file: as many as stay on disk anyway.
-/// Everybody waits meanwhile, up to 60 ms here and 20 ms with a quarter of the pages; but most
-/// pages are written again and again, so that is a quarter as often and fewer pages in all.
+/// Pages of log after which the writer checkpoints it: as many as stay on disk anyway. All requests
+/// wait meanwhile, up to 60 ms here and 20 ms with a quarter of the pages. But most pages are
+/// written again and again, so that this is a quarter as many checkpoints, and fewer pages in all.
 const WAL_PAGES_MAX: u32 = 16_000;
-/// Bytes of log that stay on disk once it is folded in.
+/// Size to which the log file is truncated after a checkpoint.
 const WAL_BYTES_KEPT: i64 = 64 << 20;
-/// Prepared statements a connection keeps: more than there are.
+/// Prepared statements that a connection caches: more than there are.
 const STATEMENTS_MAX: usize = 192;
-/// KiB of pages the writer keeps in memory.
+/// KiB of pages that the writer caches in memory.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
-/// KiB of pages a reader keeps in memory.
+/// KiB of pages that a reader caches in memory.
 const READER_CACHE_KIB: i64 = 8 << 10;
 
 /// What an acknowledged write survives.
@@ -35,12 +35,12 @@ pub enum SqliteDurability {
     /// A power cut, if the disk honours fsync.
     #[default]
     Full,
-    /// A crash of the process; a power cut may take the last moments with it.
+    /// A crash of the process; a power cut may undo the last moments.
     Relaxed,
 }
 
 impl SqliteDurability {
-    /// How a commit that must be durable reaches the disk.
+    /// The `synchronous` level of a durable commit.
     pub(crate) const fn sync(self) -> SyncLevel {
         match self {
             Self::Full => SyncLevel::Full,
@@ -49,17 +49,17 @@ impl SqliteDurability {
     }
 }
 
-/// How a commit reaches the disk.
+/// What a commit waits for: the `synchronous` level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncLevel {
-    /// It waits for the disk.
+    /// The commit waits for an fsync of the log.
     Full,
-    /// It waits for the operating system only.
+    /// The commit waits for the operating system only.
     Normal,
 }
 
 impl SyncLevel {
-    /// Sets it for the commits to come; only outside a transaction.
+    /// Sets the level for the next commits; works only outside a transaction.
     pub(crate) fn set(self, db: &Connection) -> Result<()> {
         let level = match self {
             Self::Full => "FULL",
@@ -69,14 +69,14 @@ impl SyncLevel {
     }
 }
 
-/// How a store is opened.
+/// The options of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SqliteOptions {
     /// What an acknowledged write survives.
     pub durability: SqliteDurability,
-    /// Threads that read beside the one that writes; at least one. As many others read lists.
+    /// Threads that read, at least one. Lists have as many threads of their own.
     pub readers: usize,
-    /// Pages of log after which the writer folds it into the file.
+    /// Pages of log after which the writer checkpoints it.
     pub log_pages: u32,
 }
 
@@ -94,16 +94,16 @@ impl Default for SqliteOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteOpenError {
-    /// The file could not be opened or made.
+    /// The file could not be opened or created.
     #[error(
         "cannot open {path}: {cause}. Its directory must exist, and the file must be readable and writable"
     )]
     File {
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The file is on a network file system, where locks and shared memory do not hold.
+    /// The file is on a network file system, where locks and shared memory do not work.
     #[error(
         "{path} is on {name}, a network file system; SQLite loses data there. Use a local disk, or a server store"
     )]
@@ -117,13 +117,13 @@ pub enum SqliteOpenError {
         "SQLite {0} is linked in; 3.51.3 is the oldest that can be used. Build with the `bundled` SQLite"
     )]
     OldSqlite(&'static str),
-    /// The file does not let itself be switched to a write-ahead log.
+    /// SQLite could not switch the file to a write-ahead log.
     #[error(
         "{path} cannot use a write-ahead log (it stays in mode `{mode}`); another program may have it open"
     )]
     NoLog {
         path: PathBuf,
-        /// The mode it is in.
+        /// The journal mode that the file has.
         mode: String,
     },
     /// A newer program has migrated the file.
@@ -132,29 +132,29 @@ pub enum SqliteOpenError {
         known = migrate::VERSION
     )]
     Newer { path: PathBuf, version: u32 },
-    /// A pre-release made the file: its versions mean something else.
+    /// A pre-release created the file: its version numbers mean something else.
     #[error(
         "{path} was made by a pre-release of backstop. Export what you need with that program, or use a new file"
     )]
     PreRelease { path: PathBuf },
-    /// A log was left there, and the disk does not take it.
+    /// The file has a log from an earlier process, and the disk does not accept writes of it.
     #[error("{path} cannot be recovered: {cause}. Free space on its disk, or check the disk")]
     Recovery {
         path: PathBuf,
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// SQLite does not want the file.
+    /// SQLite returned an error for the file.
     #[error("SQLite cannot use {path}: {cause}")]
     Sqlite {
         path: PathBuf,
         cause: rusqlite::Error,
     },
-    /// No thread could be started.
+    /// A thread could not be started.
     #[error("the store's threads cannot be started: {0}")]
     Threads(std::io::Error),
 }
 
-/// A file that is ready to be used, and a connection that may write to it.
+/// The opened connections of a file, and its absolute path.
 pub(crate) struct StoreConnections {
     pub(crate) path: PathBuf,
     pub(crate) writer: Connection,
@@ -162,7 +162,7 @@ pub(crate) struct StoreConnections {
     pub(crate) lists: Vec<Connection>,
 }
 
-/// Opens the file, or makes it, and checks everything that can be checked without writing to its
+/// Opens or creates the file, and checks everything that can be checked without writing to its
 /// tables.
 pub(crate) fn open(
     path: &Path,
@@ -207,8 +207,8 @@ pub(crate) fn open(
     })
 }
 
-/// The process that left a log may have died over an fsync that failed. If others use the file, it
-/// is in their care.
+/// Recovers the file if it has a log: the process that left the log may have died over a failed
+/// fsync. If other connections use the file, their processes are responsible for it.
 fn recover_left_log(path: &Path) -> std::result::Result<(), SqliteOpenError> {
     if !recovery::is_needed(path) {
         return Ok(());
@@ -226,7 +226,7 @@ fn recover_left_log(path: &Path) -> std::result::Result<(), SqliteOpenError> {
     }
 }
 
-/// The connection that writes to a file that was opened before.
+/// Connects a writer to a file that was opened before.
 pub(crate) fn connect_writer(path: &Path) -> Result<Connection> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB)?;
     use_log(&db)?;
@@ -234,7 +234,7 @@ pub(crate) fn connect_writer(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// A connection that reads only.
+/// Opens a connection that can only read.
 pub(crate) fn connect_reader(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, READER_CACHE_KIB)
 }
@@ -247,22 +247,22 @@ fn check_sqlite(version: i32) -> std::result::Result<(), SqliteOpenError> {
     }
 }
 
-/// Makes the file readable by its owner only, and its path independent of the working directory.
-/// SQLite gives its companions the same rights.
+/// Creates the file, readable by its owner only, and returns its absolute path. SQLite gives the
+/// log and the shared memory the same rights.
 fn make_file(path: &Path) -> std::io::Result<PathBuf> {
     match make_new(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let path = path.canonicalize()?;
-    // By name: see `make_new`. SQLite itself would open a file that cannot be written to for
-    // reading.
+    // Checked by path and not by a descriptor: see `make_new`. SQLite itself would open a file
+    // without write permission as read-only.
     rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK)?;
     Ok(path)
 }
 
-/// Makes the file if there is none, without ever opening it. Closing a descriptor of a file drops
-/// every lock the process has on it, those of SQLite connections among them; another process may
+/// Creates the file if there is none, without ever opening it. Closing a descriptor of a file drops
+/// every lock that the process has on it, also those of its SQLite connections. Another process may
 /// then delete the log that is in use.
 #[cfg(target_os = "linux")]
 fn make_new(path: &Path) -> std::io::Result<()> {
@@ -276,8 +276,8 @@ fn make_new(path: &Path) -> std::io::Result<()> {
     )?)
 }
 
-/// Makes the file if there is none, and never opens one that is there: closing a descriptor of it
-/// would drop every lock the process has on it.
+/// Creates the file if there is none, and never opens an existing one: closing a descriptor of it
+/// would drop every lock that the process has on it.
 #[cfg(not(target_os = "linux"))]
 fn make_new(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
@@ -311,8 +311,8 @@ fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection>
     Ok(db)
 }
 
-/// SQLite's own waiting backs off to 100 ms: beside a busy process a store would hardly ever get
-/// its turn.
+/// Waits for locks in steps of 1 ms. SQLite's own busy timeout backs off to 100 ms: next to a busy
+/// process such a store would hardly ever get the lock.
 fn wait_when_busy(db: &mut Connection) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(1);
     db.busy_handler(Some(|tries: i32| {
@@ -321,8 +321,8 @@ fn wait_when_busy(db: &mut Connection) -> Result<()> {
     }))
 }
 
-/// Switches to a write-ahead log. While two processes do so at once, SQLite may refuse one without
-/// waiting.
+/// Switches to a write-ahead log. If two processes do so at the same time, SQLite may refuse one
+/// without waiting, so this tries again.
 fn use_log(db: &Connection) -> Result<String> {
     let began = Instant::now();
     loop {
@@ -340,14 +340,15 @@ fn use_log(db: &Connection) -> Result<String> {
 }
 
 fn set_up_log(db: &Connection) -> Result<()> {
-    // The writer folds the log itself: SQLite would not say that an fsync failed meanwhile.
+    // The writer runs the checkpoints itself: an automatic one would not report that an fsync
+    // failed in it.
     db.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     db.query_row(
         &format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}"),
         [],
         |_| Ok(()),
     )?;
-    // On macOS a plain fsync ends in the drive's own memory; elsewhere this changes nothing.
+    // On macOS a plain fsync ends in the drive's own cache; on other systems this changes nothing.
     db.pragma_update(None, "fullfsync", true)?;
     db.pragma_update(None, "checkpoint_fullfsync", true)
 }

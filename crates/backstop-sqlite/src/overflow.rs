@@ -1,4 +1,4 @@
-//! Room in a full queue, as [`backstop_core::bounds`] says.
+//! Makes room in a full queue, by the rules of [`backstop_core::bounds`].
 
 use crate::row;
 use crate::state_index::{IndexEntry, READY_REMOVE};
@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension, Result, Row, params};
 const ENQUEUE_VICTIM: &str = include_str!("sql/enqueue_victim.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
 
-/// Makes room for one more job in a queue that has none; whether there is any now.
+/// Makes room for one more job in a full queue; returns whether there is room now.
 pub(crate) fn make_room(
     tx: &mut WriteTransaction<'_>,
     queue: QueueIndex,
@@ -29,7 +29,7 @@ pub(crate) fn make_room(
     Ok(true)
 }
 
-/// The oldest ready job of the least urgent.
+/// Finds the oldest ready job of the least urgent level.
 fn victim(tx: &WriteTransaction<'_>, queue: QueueIndex, now: Time) -> Result<Option<IndexEntry>> {
     let read = |row: &Row<'_>| {
         let (level, seq, no) = (
@@ -54,7 +54,7 @@ fn victim(tx: &WriteTransaction<'_>, queue: QueueIndex, now: Time) -> Result<Opt
         .optional()
 }
 
-/// Ends a ready job. A place in line without a job makes room by being dropped.
+/// Ends a ready job. If its place in line has no job, deleting the place makes the room.
 fn end(
     tx: &mut WriteTransaction<'_>,
     victim: IndexEntry,

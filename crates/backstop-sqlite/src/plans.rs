@@ -1,14 +1,14 @@
-//! How SQLite runs every statement of ours: by a key, whatever the tables hold and whatever is
-//! known about them.
+//! Checks the query plan of every statement: it must use an index, whatever the tables contain and
+//! whatever statistics SQLite has.
 
 use crate::migrate::migrate;
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
 
-/// Statements that may sort, because what they sort is small.
+/// Statements that may sort, because they sort few rows.
 const SORTING: [&str; 4] = ["groups", "groups_of", "list_running", "workers"];
-/// Statements that read a whole line until they have enough, or to add it up.
+/// Statements that scan a whole index table until they have enough, or to add it up.
 const SEARCHING: [&str; 6] = [
     "groups",
     "promote_next",
@@ -17,16 +17,16 @@ const SEARCHING: [&str; 6] = [
     "examine_miscounted",
     "examine_orphans",
 ];
-/// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and
-/// an amendment's walk begins at the first job, or the first dead one: SQL has no way to forbid it.
-/// All are for people, and read by a thread of their own.
+/// If the statistics were made with a single job, the list of all jobs reads and sorts the whole
+/// table, and an amendment's scan begins at the first job, or the first dead one. SQL has no way to
+/// forbid it. All of them are operator commands, and a separate thread reads them.
 const GIVEN_UP: [&str; 4] = [
     "list_all",
     "list_dead_arrivals",
     "pick_next",
     "pick_dead_next",
 ];
-/// Tables that are small whatever the backlog: they may be read from end to end.
+/// Tables that are small whatever the backlog, so that a scan of them is allowed.
 const SMALL: [&str; 7] = [
     "backstop_running",
     "backstop_claim",
@@ -43,7 +43,7 @@ fn store() -> Connection {
     db
 }
 
-/// Every statement, by the name of its file.
+/// All statements, with the names of their files.
 fn statements() -> Vec<(String, String)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sql");
     let files = fs::read_dir(dir).expect("the directory of the statements");
@@ -75,7 +75,7 @@ fn plan(db: &Connection, sql: &str) -> Vec<String> {
     plan
 }
 
-/// The tables a statement calls by a short name.
+/// Finds the table that has this alias in a statement.
 fn table_of<'a>(sql: &'a str, alias: &'a str) -> &'a str {
     let words: Vec<&str> = sql
         .split(|c: char| c.is_whitespace() || "(),".contains(c))
@@ -90,8 +90,8 @@ fn check(db: &Connection, name: &str, sql: &str) {
     for line in plan(db, sql) {
         if let Some(scanned) = line.strip_prefix("SCAN ") {
             let table = table_of(sql, scanned.split(' ').next().expect("a name"));
-            // Rows that stand in the statement, or that a part of it found, which has lines of its
-            // own.
+            // Constant rows and subqueries: the parts of a subquery have lines of their own in the
+            // plan.
             let is_derived = table.starts_with("CONSTANT") || table.starts_with("(subquery");
             assert!(
                 SMALL.contains(&table) || SEARCHING.contains(&name) || is_derived,
@@ -112,7 +112,7 @@ fn no_statement_reads_all_jobs_or_sorts_a_line() {
     }
 }
 
-/// A store with one row of each table, and statistics that say so.
+/// A store with one row in each table, and with statistics of that.
 fn nearly_empty_store() -> Connection {
     let db = store();
     db.execute_batch(
@@ -253,7 +253,7 @@ fn keys_that_are_due_or_hold_records_are_found_among_any_number_of_others() {
     }
 }
 
-/// A store with 100,000 keys, of which every hundredth holds a record, and no statistics.
+/// A store with 100,000 keys, of which every hundredth holds a record, and without statistics.
 fn store_with_many_keys() -> Connection {
     let db = store();
     db.execute_batch(

@@ -1,4 +1,4 @@
-//! From waiting to ready.
+//! Promotes due jobs from scheduled or retrying to ready.
 
 use crate::row;
 use crate::state_index::READY_ADD;
@@ -13,7 +13,7 @@ const PROMOTE_JOB: &str = include_str!("sql/promote_job.sql");
 const PROMOTE_CLEAR: &str = include_str!("sql/promote_clear.sql");
 const PROMOTE_NEXT: &str = include_str!("sql/promote_next.sql");
 
-/// Makes jobs ready whose time has come.
+/// Makes the jobs ready that are due.
 pub(crate) fn promote(
     tx: &mut WriteTransaction<'_>,
     max: usize,
@@ -28,7 +28,7 @@ pub(crate) fn promote(
     while let Some(row) = rows.next()? {
         let no = row::whole(row, 1)?;
         last = Some([row::whole(row, 0)?, no]);
-        // A place in line without a job that waits is dropped with the rest of the head.
+        // A row of the due table without a waiting job is deleted with the rest of the head.
         let Some(code) = row::maybe_whole(row, 2)? else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Ended jobs whose time is over.
+//! Removes ended jobs, unique keys and workers whose retention is over.
 
 use crate::row;
 use crate::settle::forget;
@@ -17,15 +17,15 @@ const PRUNE_OLDEST: &str = include_str!("sql/prune_oldest.sql");
 const PRUNE_KEYS: &str = include_str!("sql/prune_keys.sql");
 const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the
-/// queue `after`, and leaves there where the next pruning goes on.
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. `after` is the cursor:
+/// pruning starts behind this queue, and sets it to where the next call continues.
 pub(crate) fn prune(
     tx: &mut WriteTransaction<'_>,
     retention: &PruneRequest,
     after: &mut Option<String>,
     now: Time,
 ) -> Result<PruneResult> {
-    // Counts say how many done jobs are too many.
+    // The counts in the table say how many done jobs are too many, so they must be current.
     tx.flush()?;
     let mut pruned = PruneResult::default();
     let max = retention.max.min(PRUNE_MAX);
@@ -34,7 +34,7 @@ pub(crate) fn prune(
     for queue in queues {
         if let Some(shelf) = retention.retention_for(&queue.name) {
             if prune_queue(tx, &queue, &shelf, &mut left, &mut pruned, now)? {
-                // The next pruning goes on with this one.
+                // The next call continues with this queue.
                 is_end = false;
                 break;
             }
@@ -52,7 +52,7 @@ pub(crate) fn prune(
     Ok(pruned)
 }
 
-/// Removes what is over of one queue, at most `left` jobs; whether there is more.
+/// Removes the expired jobs of one queue, at most `left`; returns whether there are more.
 fn prune_queue(
     tx: &mut WriteTransaction<'_>,
     queue: &PruneQueue,
@@ -94,8 +94,8 @@ fn prune_queue(
     Ok(false)
 }
 
-/// Forgets a queue that is empty for long enough and that nobody configured. A unique key that is
-/// still held keeps it.
+/// Removes a queue that has been empty for long enough and that nobody configured. A unique key
+/// that is still held keeps its queue.
 fn forget_if_unused(tx: &mut WriteTransaction<'_>, queue: &PruneQueue, now: Time) -> Result<()> {
     if queue.is_configured || queue.live + queue.done + queue.cancelled + queue.dead > 0 {
         return Ok(());
@@ -115,7 +115,7 @@ fn forget_if_unused(tx: &mut WriteTransaction<'_>, queue: &PruneQueue, now: Time
     tx.forget_queue(queue.id)
 }
 
-/// Removes keys whose job is gone and whose period is over; tells whether there are more.
+/// Removes unique keys whose job is gone and whose period is over; returns whether there are more.
 fn forget_keys(tx: &WriteTransaction<'_>, max: usize, now: Time) -> Result<bool> {
     let mut statement = tx.db.prepare_cached(PRUNE_KEYS)?;
     let one_more = row::number(max.saturating_add(1));
@@ -138,7 +138,7 @@ fn removed(pruned: &mut PruneResult, state: JobState) -> &mut usize {
     }
 }
 
-/// A queue as a pruning sees it.
+/// A queue with what pruning needs of its row.
 struct PruneQueue {
     id: i64,
     name: QueueName,
@@ -150,8 +150,7 @@ struct PruneQueue {
     empty_since: Option<Time>,
 }
 
-/// The queues behind `after` that one pruning looks at, and whether there are no others behind
-/// them.
+/// Reads the queues behind `after` that one call prunes, and whether these are the last ones.
 fn next_queues(tx: &WriteTransaction<'_>, after: &str) -> Result<(Vec<PruneQueue>, bool)> {
     let mut statement = tx.db.prepare_cached(PRUNE_QUEUES)?;
     let mut rows = statement.query(params![after, row::number(PRUNE_QUEUES_MAX + 1)])?;
@@ -178,13 +177,14 @@ fn next_queues(tx: &WriteTransaction<'_>, after: &str) -> Result<(Vec<PruneQueue
     Ok((queues, true))
 }
 
-/// Which of the oldest are over: so many, and all that ended by then.
+/// Which of the oldest jobs to remove: at least `surplus`, and all that ended by `ended_by`.
 struct PruneLimit {
     surplus: u64,
     ended_by: Time,
 }
 
-/// The expired jobs of one shelf by number, oldest first; one more than `max` if there are more.
+/// Reads the expired jobs of one queue and state, oldest first; one more than `max` if there are
+/// more.
 fn expired(
     tx: &WriteTransaction<'_>,
     queue: QueueIndex,

@@ -1,4 +1,4 @@
-//! Queues as an operator sees them, their gates and their bounds.
+//! Lists queues for an operator, pauses and resumes them, and sets their bounds.
 
 use crate::row;
 use crate::transaction::WriteTransaction;
@@ -17,7 +17,7 @@ pub(crate) fn queues(db: &Connection) -> Result<Vec<QueueStatus>> {
     Ok(statuses?.into_iter().flatten().collect())
 }
 
-/// A queue's row; `None` if its name cannot be read.
+/// Reads a queue's row; `None` if its name cannot be read.
 fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
     let Some(name) = row::text(row, 0)?.and_then(|name| QueueName::new(name).ok()) else {
         tracing::warn!("a row of backstop_queue has no readable name; run `backstop doctor`");
@@ -49,7 +49,7 @@ fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
     }))
 }
 
-/// Sets how much a queue holds.
+/// Sets the bounds of a queue.
 pub(crate) fn set_bounds(
     tx: &mut WriteTransaction<'_>,
     name: &QueueName,
@@ -71,7 +71,7 @@ pub(crate) fn set_bounds(
     Ok(())
 }
 
-/// Marks queues as configured; bounds that somebody set stay.
+/// Marks queues as configured; bounds that an operator set stay.
 pub(crate) fn declare(tx: &mut WriteTransaction<'_>, names: &[QueueName]) -> Result<()> {
     let usual = QueueBounds::default();
     let mut declare = tx.db.prepare_cached(QUEUE_DECLARE)?;
@@ -83,7 +83,7 @@ pub(crate) fn declare(tx: &mut WriteTransaction<'_>, names: &[QueueName]) -> Res
     Ok(())
 }
 
-/// Opens or pauses a queue.
+/// Pauses or resumes a queue.
 pub(crate) fn set_gate(
     tx: &mut WriteTransaction<'_>,
     name: &QueueName,

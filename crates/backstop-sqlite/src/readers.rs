@@ -1,4 +1,4 @@
-//! The threads that read, each with a connection of its own that cannot write.
+//! The reader threads, each with a read-only connection of its own.
 
 mod slots;
 
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
-/// Reads that wait for a reader; then callers wait.
+/// Capacity of the request channel. When it is full, callers wait to send.
 const WAITING_MAX: usize = 256;
 
-/// Gets the connection, or why the file is closed.
+/// A read; it gets the connection, or the reason why the file is closed.
 type ReadRequest = Box<dyn FnOnce(Result<&mut Connection, &str>) + Send>;
 
 pub(crate) struct ReaderPool {
@@ -26,7 +26,7 @@ pub(crate) struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// One thread for each connection.
+    /// Starts one thread for each connection.
     pub(crate) fn start(
         connections: Vec<Connection>,
         file_identity: &Arc<FileIdentity>,
@@ -50,7 +50,7 @@ impl ReaderPool {
         Ok(readers)
     }
 
-    /// Reads in one transaction: everything `read` sees is of one moment.
+    /// Runs `read` in one transaction, so that it sees one snapshot.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -64,7 +64,7 @@ impl ReaderPool {
                 .check(doing)
                 .and(db)
                 .and_then(|db| read_snapshot(db, doing, read));
-            // A caller that went away is not waiting for what would be sent.
+            // If this fails, the caller is gone and does not need the result.
             let _ = reply.send(answer);
         });
         let gone = || StoreError::unavailable(doing, "the store's readers have stopped");
@@ -87,8 +87,8 @@ fn read_snapshot<T>(
 
 fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<ReadRequest>>) {
     loop {
-        // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing
-        // in it panics.
+        // The waiting thread holds the lock; the others queue behind it. The lock cannot be
+        // poisoned: no code under it panics.
         let Ok(mut receiver) = waiting.lock() else {
             return;
         };
@@ -96,12 +96,12 @@ fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<ReadRequest>>) {
             return;
         };
         drop(receiver);
-        // Not poisoned: a panic is caught before the lock is given back.
+        // The lock is not poisoned: a panic is caught before the lock is released.
         let mut db = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let db = db.as_mut().map_err(|cause| cause.as_str());
         if catch_unwind(AssertUnwindSafe(|| read(db))).is_err() {
-            // The reply was dropped with the stack, so its caller knows. The next one may have more
-            // luck.
+            // The panic dropped the reply channel, which tells the caller. The next read may
+            // succeed.
             tracing::error!("a read of the store panicked; this is a bug in backstop");
         }
     }
@@ -111,7 +111,7 @@ impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.reads = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing left to end.
+            // A thread that panicked has ended already, so the error needs no handling.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
-//! its neighbours.
+//! Decodes rows leniently: a damaged column gets a default value, and its neighbours are still
+//! read.
 
 use backstop_core::bounds::DEAD_MAX_DEFAULT;
 use backstop_core::failure::FailureHistory;
@@ -12,9 +12,9 @@ use backstop_core::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
-/// The state column of a job that is ready or running: which of the two, the key tables tell.
+/// The state column of a job that is ready or running. The index tables say which of the two.
 pub(crate) const QUEUED: i64 = 0;
-/// The state column of a job that is done. 0 and 1 are both kept in no bytes at all, so that a job
+/// The state column of a job that is done. SQLite stores 0 and 1 in no bytes at all, so that a job
 /// ends in place.
 pub(crate) const DONE: i64 = 1;
 const SCHEDULED: i64 = 2;
@@ -22,13 +22,13 @@ const RETRYING: i64 = 3;
 const DEAD: i64 = 4;
 const CANCELLED: i64 = 5;
 
-/// Stands for a lease that settled nothing yet: eight bytes wide, like every lease number, and none
-/// of them.
+/// The lease number of a job that is not settled yet: eight bytes wide, like every lease number,
+/// and equal to none.
 pub(crate) const NO_LEASE: i64 = i64::MIN;
-/// Stands for the tag of a job not settled yet: one byte wide, like every tag.
+/// The tag of a job that is not settled yet: one byte wide, like every tag.
 pub(crate) const NO_TAG: i64 = 127;
 
-/// The state column of a job in `state`.
+/// Encodes a state for the state column.
 pub(crate) const fn code(state: JobState) -> i64 {
     match state {
         JobState::Ready | JobState::Running => QUEUED,
@@ -40,12 +40,13 @@ pub(crate) const fn code(state: JobState) -> i64 {
     }
 }
 
-/// The state a column means. A number nobody writes is damage; dead is where a person looks.
+/// Decodes a state column. No code writes another number, so the row is damaged: the job counts as
+/// dead, where an operator looks.
 pub(crate) fn state(code: i64, is_running: bool) -> JobState {
     known_state(code, is_running).unwrap_or(JobState::Dead)
 }
 
-/// The state a column means, if it means one.
+/// Decodes a state column; `None` if no state has this number.
 pub(crate) const fn known_state(code: i64, is_running: bool) -> Option<JobState> {
     Some(match code {
         QUEUED if is_running => JobState::Running,
@@ -59,12 +60,12 @@ pub(crate) const fn known_state(code: i64, is_running: bool) -> Option<JobState>
     })
 }
 
-/// A number of things as SQLite takes it.
+/// Converts a count to an SQLite integer.
 pub(crate) fn number(of: usize) -> i64 {
     i64::try_from(of).unwrap_or(i64::MAX)
 }
 
-/// A whole number; 0 if there is none.
+/// Reads an integer; 0 if there is none.
 pub(crate) fn whole(row: &Row<'_>, column: usize) -> Result<i64> {
     Ok(match row.get_ref(column)? {
         ValueRef::Integer(number) => number,
@@ -73,7 +74,7 @@ pub(crate) fn whole(row: &Row<'_>, column: usize) -> Result<i64> {
     })
 }
 
-/// A whole number, if there is one.
+/// Reads an integer, if there is one.
 pub(crate) fn maybe_whole(row: &Row<'_>, column: usize) -> Result<Option<i64>> {
     Ok(match row.get_ref(column)? {
         ValueRef::Integer(number) => Some(number),
@@ -81,17 +82,17 @@ pub(crate) fn maybe_whole(row: &Row<'_>, column: usize) -> Result<Option<i64>> {
     })
 }
 
-/// A count; 0 if there is none.
+/// Reads a count; 0 if there is none.
 pub(crate) fn count(row: &Row<'_>, column: usize) -> Result<u64> {
     whole(row, column).map(|number| number.max(0).unsigned_abs())
 }
 
-/// Readable text, if there is any.
+/// Reads valid UTF-8 text, if there is any.
 pub(crate) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
     Ok(bytes(row, column)?.and_then(|bytes| std::str::from_utf8(bytes).ok()))
 }
 
-/// Bytes, if there are any.
+/// Reads bytes, if there are any.
 pub(crate) fn bytes<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r [u8]>> {
     Ok(match row.get_ref(column)? {
         ValueRef::Blob(bytes) | ValueRef::Text(bytes) => Some(bytes),
@@ -99,7 +100,7 @@ pub(crate) fn bytes<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r [u
     })
 }
 
-/// A job's id, if it is one.
+/// Reads a job's id, if it has sixteen bytes.
 pub(crate) fn id(row: &Row<'_>, column: usize) -> Result<Option<JobId>> {
     Ok(bytes(row, column)?
         .and_then(|bytes| bytes.try_into().ok())
@@ -110,14 +111,14 @@ pub(crate) fn time(row: &Row<'_>, column: usize) -> Result<Time> {
     whole(row, column).map(Time::from_micros)
 }
 
-/// A unique key with its hold, from three columns.
+/// Reads a unique key with its hold from three columns.
 pub(crate) fn unique(row: &Row<'_>, column: usize) -> Result<Option<(UniqueKey, UniqueHold)>> {
     let key = text(row, column)?.and_then(|text| UniqueKey::new(text).ok());
     let hold = hold(row, column + 1)?;
     Ok(key.map(|key| (key, hold)))
 }
 
-/// How long the holder of a key keeps it, from two columns.
+/// Reads how long the holder of a unique key keeps it, from two columns.
 pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<UniqueHold> {
     let states = u8::try_from(whole(row, column)?).unwrap_or(0);
     let until = maybe_whole(row, column + 1)?.map(Time::from_micros);
@@ -127,7 +128,7 @@ pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<UniqueHold> {
     })
 }
 
-/// How much a queue holds, from three columns; what cannot be read is as usual.
+/// Reads the bounds of a queue from three columns; an unreadable bound gets its default.
 pub(crate) fn bounds(row: &Row<'_>, column: usize) -> Result<QueueBounds> {
     Ok(QueueBounds {
         max_size: maybe_whole(row, column)?.map(i64::cast_unsigned),
@@ -149,15 +150,15 @@ fn priority(level: i64) -> Priority {
         .unwrap_or_default()
 }
 
-/// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not
-/// copied.
+/// Reads claimed jobs. Neighbours are mostly of one kind: its text is then shared, not copied.
 #[derive(Default)]
 pub(crate) struct LeasedJobReader {
     kind: Kind,
 }
 
 impl LeasedJobReader {
-    /// A leased job from the columns of `claim_job.sql`; `None` if it cannot be run as it is.
+    /// Reads a leased job from the columns of `claim_job.sql`; `None` if the row cannot be run as
+    /// it is.
     pub(crate) fn leased(
         &mut self,
         row: &Row<'_>,

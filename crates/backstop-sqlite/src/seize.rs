@@ -1,4 +1,4 @@
-//! What dead workers left behind.
+//! Seizes jobs from workers that stopped sending heartbeats.
 
 use crate::claim::{ClaimedRow, held_of, held_under, is_open, open};
 use crate::row;
@@ -18,11 +18,11 @@ const SEIZE_RUNNING: &str = include_str!("sql/seize_running.sql");
 const SEIZE_TAKE: &str = include_str!("sql/seize_take.sql");
 const SEIZE_CLOSE: &str = include_str!("sql/seize_close.sql");
 
-/// Claims whose jobs one look at all that runs is for: looks are few, and none holds up others for
-/// long.
+/// Claims that one scan of the running table covers. It is large, so that scans are few, and
+/// bounded, so that none holds up the writer for long.
 const LOOK_MAX: usize = 20_000;
 
-/// Takes over jobs of expired claims; what the same call took before, if it is repeated.
+/// Seizes jobs of expired claims. A repeated call returns what the first one still holds.
 pub(crate) fn seize(
     tx: &mut WriteTransaction<'_>,
     seize: &SeizeRequest,
@@ -36,7 +36,7 @@ pub(crate) fn seize(
         let taken = take_over(tx, seize, pending, now)?;
         held_of(tx, &taken, seize.number, now)?
     };
-    // A claim is closed with its last job, so what has expired and is still there was left.
+    // A claim is deleted with its last job. So an expired claim that is still there has jobs left.
     tx.flush_claims()?;
     let more = !expired(tx, now, 1)?.is_empty();
     Ok(SeizeResult {
@@ -58,24 +58,24 @@ fn seized(held: ClaimedRow) -> Option<SeizedRun> {
     })
 }
 
-/// A claim whose worker stopped beating.
+/// A claim whose worker stopped sending heartbeats.
 struct ExpiredClaim {
     number: LeaseNumber,
     worker: WorkerName,
     until: Time,
 }
 
-/// A job of an expired claim: which claim's turn it is, its place, its id, and the claim.
+/// A job of an expired claim: the rank of its claim, its place in line, its id, and its claim.
 type ExpiredJob = (usize, (QueueName, i64, i64), Vec<u8>, LeaseNumber);
 
-/// What a look at all that runs found of expired claims and no call has taken yet, the next one
-/// first. A look costs as much as there runs, and a call takes few: when a hundred thousand leases
-/// expire at once, one look serves all calls. What is in here may have changed since; it is checked
-/// again as it is taken.
+/// The jobs that a scan of the running table found for expired claims and that no call has seized
+/// yet, in the order in which they are seized. A scan costs as much as there are running jobs, and
+/// a call seizes few. So when a hundred thousand leases expire at once, one scan serves all calls.
+/// A job may have changed since the scan; it is checked again when it is seized.
 #[derive(Default)]
 pub(crate) struct PendingSeizures {
     jobs: VecDeque<ExpiredJob>,
-    /// The claims that were looked for, with their ends.
+    /// The claims that the scan covered, with their ends.
     claims: HashMap<LeaseNumber, Time>,
     last: Option<(Time, LeaseNumber)>,
 }
@@ -94,12 +94,12 @@ impl PendingSeizures {
         })
     }
 
-    /// Whether this claim was looked for, and has not been beaten for since.
+    /// Whether the scan covered this claim and no heartbeat has extended it since.
     fn contains(&self, claim: &ExpiredClaim) -> bool {
         self.claims.get(&claim.number) == Some(&claim.until)
     }
 
-    /// Whether what is in here comes before all that is not.
+    /// Whether every pending job comes before those of all claims that the scan did not cover.
     fn precede(&self, expired: &[ExpiredClaim]) -> bool {
         expired
             .iter()
@@ -107,7 +107,7 @@ impl PendingSeizures {
     }
 }
 
-/// Moves jobs to the seizer, oldest claim first; answers which.
+/// Moves jobs to the seizing claim, oldest claim first; returns their ids.
 fn take_over(
     tx: &mut WriteTransaction<'_>,
     seize: &SeizeRequest,
@@ -116,7 +116,7 @@ fn take_over(
 ) -> Result<Vec<Vec<u8>>> {
     move_back(tx, now)?;
     let max = seize.max.min(SEIZE_MAX);
-    // Each holds a job, or is closed before long.
+    // `max` claims are enough: each holds a job, or is deleted soon.
     let first = expired(tx, now, max)?;
     let mut taken = Vec::new();
     if pending.precede(&first) {
@@ -139,7 +139,7 @@ fn take_over(
     Ok(taken)
 }
 
-/// Where the clock was set back, claims end as long after now as they had to last.
+/// After the clock was set back, gives claims a new end: as long after now as they had left.
 fn move_back(tx: &WriteTransaction<'_>, now: Time) -> Result<()> {
     let later = now.after(SET_BACK_MIN).as_micros();
     let is_set_back: bool = tx
@@ -188,7 +188,8 @@ fn take(
     Ok(())
 }
 
-/// The first claims that are expired, at most so many of each kind.
+/// Reads the first expired claims: at most `max` of the past ones, and at most `max` of those with
+/// an impossibly late end.
 fn expired(tx: &WriteTransaction<'_>, now: Time, max: usize) -> Result<Vec<ExpiredClaim>> {
     let mut statement = tx.db.prepare_cached(SEIZE_EXPIRED)?;
     let read = |row: &rusqlite::Row<'_>| {
@@ -209,8 +210,8 @@ fn expired(tx: &WriteTransaction<'_>, now: Time, max: usize) -> Result<Vec<Expir
         .collect()
 }
 
-/// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the
-/// line.
+/// Reads all jobs of these claims in one scan of the running table: claim by claim, each in the
+/// order of the line.
 fn jobs_of_claims(
     tx: &mut WriteTransaction<'_>,
     expired: &[ExpiredClaim],
@@ -241,7 +242,7 @@ fn jobs_of_claims(
     Ok(left)
 }
 
-/// Removes expired claims that hold nothing: they would be found again for ever.
+/// Removes expired claims that hold no jobs. Otherwise every later call would find them again.
 fn close_empty(
     tx: &WriteTransaction<'_>,
     expired: &[ExpiredClaim],

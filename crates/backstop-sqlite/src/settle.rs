@@ -1,4 +1,4 @@
-//! The end of runs.
+//! Settles runs: done, retry, dead, cancelled or released.
 
 use crate::row;
 use crate::state_index::{FINISHED_ADD, IndexEntry, JobLookup, RUNNING_REMOVE};
@@ -13,7 +13,7 @@ const SETTLE_DONE: &str = include_str!("sql/settle_done.sql");
 const SETTLE_JOB: &str = include_str!("sql/settle_job.sql");
 const SETTLE_REPEAT: &str = include_str!("sql/settle_repeat.sql");
 
-/// Ends runs whose leases are current.
+/// Settles the runs whose leases are current.
 pub(crate) fn settle(
     tx: &mut WriteTransaction<'_>,
     settlements: &[Settlement],
@@ -26,7 +26,7 @@ pub(crate) fn settle(
         .collect()
 }
 
-/// What the end of every run reads and writes.
+/// The statements that every settlement runs.
 struct SettleStatements<'c> {
     find: CachedStatement<'c>,
     free: CachedStatement<'c>,
@@ -45,7 +45,7 @@ impl<'c> SettleStatements<'c> {
     }
 }
 
-/// A run that is to be ended.
+/// The place of a run that is being settled.
 struct EndingRun {
     queue: QueueIndex,
     no: i64,
@@ -165,7 +165,7 @@ fn apply(
         transition.anew,
     ])?;
     tx.count_end(run.queue, transition.state);
-    // A job that waits has a time to wait for: `now` stands in only where no line looks at it.
+    // `run_at` is set for every job that waits. Where `now` replaces it, no index uses it.
     let run_at = transition.run_at.unwrap_or(now);
     let EndingRun {
         queue, no, level, ..
@@ -185,7 +185,7 @@ fn apply(
     )
 }
 
-/// Removes an ended job that is in no line; its key stays behind if its state still holds it.
+/// Removes an ended job that is in no line. Its unique key stays if its state still holds it.
 pub(crate) fn forget(
     tx: &mut WriteTransaction<'_>,
     no: i64,

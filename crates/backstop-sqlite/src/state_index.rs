@@ -1,7 +1,7 @@
-//! The lines a job can stand in (ready, due, finished, running), and the moves between them.
+//! The index tables (ready, due, finished, running), and the moves of jobs between them.
 //!
-//! The hot paths of enqueue, claim and settle write these tables themselves; everything rarer moves
-//! jobs by this.
+//! Enqueue, claim and settle are the hot paths and write these tables themselves. All rarer
+//! operations move jobs through this module.
 
 use crate::row;
 use crate::transaction::{QueueIndex, WriteTransaction};
@@ -28,7 +28,7 @@ pub(crate) const KEY_REMOVE: &str = include_str!("sql/key_remove.sql");
 const JOB_ROW_BY_ID: &str = include_str!("sql/standing_by_id.sql");
 const JOB_ROW_BY_NO: &str = include_str!("sql/standing_by_no.sql");
 
-/// Where a job stands in which line.
+/// A job's place in an index table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) no: i64,
@@ -37,11 +37,11 @@ pub(crate) struct IndexEntry {
     pub(crate) seq: i64,
     pub(crate) run_at: Time,
     pub(crate) finished_at: Time,
-    /// What its death has in common with others, if it is dead.
+    /// The fingerprint of its failure, if it is dead.
     pub(crate) fingerprint: Option<Fingerprint>,
 }
 
-/// A job with everything that a move of it needs to know.
+/// A job's row with everything that a move of the job needs.
 pub(crate) struct StoredJobRow {
     pub(crate) id: JobId,
     pub(crate) state: JobState,
@@ -51,14 +51,15 @@ pub(crate) struct StoredJobRow {
     pub(crate) lease: Option<LeaseNumber>,
 }
 
-/// How a job is looked up.
+/// The key by which a job is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobLookup {
     Id(JobId),
     No(i64),
 }
 
-/// Where a dead job lies, whatever has become of its own row.
+/// The row of a dead job in the table of dead jobs. It is right even if the job's own row is
+/// damaged.
 struct DeadEntry {
     queue: i64,
     fingerprint: Fingerprint,
@@ -80,7 +81,7 @@ fn dead_entry(db: &Connection, no: i64) -> Result<Option<DeadEntry>> {
 }
 
 impl WriteTransaction<'_> {
-    /// Where a job stands, if it exists.
+    /// Reads the row of a job, if it exists.
     pub(crate) fn find_job_row(&mut self, lookup: JobLookup) -> Result<Option<StoredJobRow>> {
         let (sql, key): (_, &dyn ToSql) = match &lookup {
             JobLookup::Id(id) => (JOB_ROW_BY_ID, id.as_bytes()),
@@ -106,8 +107,8 @@ impl WriteTransaction<'_> {
             None => (row::whole(row, 3)?, row::time(row, 7)?),
         };
         Ok(StoredJobRow {
-            // An id of a wrong length matches no other table: such a job can be read and deleted,
-            // no more.
+            // An id of a wrong length matches no other table: an operator can read and delete such
+            // a job, no more.
             id: row::id(row, 1)?.unwrap_or(JobId::from_bytes([0; 16])),
             state,
             entry: IndexEntry {
@@ -127,8 +128,8 @@ impl WriteTransaction<'_> {
         })
     }
 
-    /// Puts a job that is in no line into the one of `state`, and counts it there. Running is
-    /// entered by claims only.
+    /// Inserts a job that is in no index table into that of `state`, and counts it there. Only
+    /// claims insert running jobs.
     pub(crate) fn enter(&mut self, entry: IndexEntry, state: JobState) -> Result<()> {
         let queue = self.at(entry.queue).id;
         match state {
@@ -166,8 +167,9 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
-    /// Takes a job out of the line it is in, and frees it of its lease. One that is not found where
-    /// its row says is not counted out either: whoever comes upon its place will.
+    /// Removes a job from the index table of its state, and from its lease. If the table has no
+    /// such row, the job is not subtracted from the count either: the code that later finds its row
+    /// subtracts it.
     pub(crate) fn leave(&mut self, job: &StoredJobRow) -> Result<()> {
         let (entry, queue) = (&job.entry, self.at(job.entry.queue).id);
         let db = self.db;
@@ -205,19 +207,19 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
-    /// A place behind all others of a queue.
+    /// Takes the next place at the end of a queue.
     pub(crate) fn tail(&mut self, queue: QueueIndex) -> i64 {
         let seq = self.next_seq(queue);
         self.use_seq(queue);
         seq
     }
 
-    /// Removes a job's own row.
+    /// Deletes a job's own row only.
     pub(crate) fn delete(&mut self, no: i64) -> Result<()> {
         self.db.prepare_cached(JOB_DELETE)?.execute([no]).map(drop)
     }
 
-    /// Who holds a unique key now.
+    /// Finds the job that holds a unique key now.
     pub(crate) fn key_holder(
         &mut self,
         queue: QueueIndex,
@@ -230,7 +232,7 @@ impl WriteTransaction<'_> {
         Ok(found.optional()?.flatten().map(|holder| holder.job))
     }
 
-    /// Gives a unique key to a job.
+    /// Makes a job the holder of a unique key.
     pub(crate) fn put_key(
         &mut self,
         queue: QueueIndex,
@@ -250,7 +252,7 @@ impl WriteTransaction<'_> {
         self.db.prepare_cached(KEY_PUT)?.execute(holding).map(drop)
     }
 
-    /// Leaves the unique key of a job that is gone behind, if the job has it.
+    /// Keeps the unique key of a job that is gone, if the job holds it.
     pub(crate) fn leave_key(
         &mut self,
         queue: QueueIndex,
@@ -264,7 +266,7 @@ impl WriteTransaction<'_> {
             .map(drop)
     }
 
-    /// Takes a unique key from a job, if the job has it.
+    /// Removes a unique key, if this job holds it.
     pub(crate) fn remove_key(
         &mut self,
         queue: QueueIndex,

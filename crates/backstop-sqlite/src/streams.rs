@@ -1,5 +1,5 @@
-//! Ordered streams. A key's row is written when it is advanced, and not when it is taken: who has
-//! it is kept apart.
+//! Ordered streams. A take does not write a key's row, only an advance does: leases of keys have a
+//! table of their own.
 
 mod advance;
 mod changes;

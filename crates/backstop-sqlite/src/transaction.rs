@@ -1,8 +1,8 @@
-//! One transaction at work: its connection, and what it has learned and changed about queues,
-//! claims and streams.
+//! A write transaction: its connection, and what it has read and changed of queues, claims and
+//! streams.
 //!
-//! Counts and claims change with every job, but are written once per transaction. What is read of
-//! them before that goes through here.
+//! Counts and claims change with every job, but are written once per transaction. Code that reads
+//! them before that must go through here.
 
 use crate::row;
 use crate::streams::StreamChanges;
@@ -21,8 +21,8 @@ const QUEUE_FORGET: &str = include_str!("sql/queue_forget.sql");
 const CLAIM_LEFT: &str = include_str!("sql/claim_left.sql");
 const CLAIM_CLOSE: &str = include_str!("sql/claim_close.sql");
 
-/// A transaction at work. Dropped without [`Work::flush`], its counts are lost with it: only a
-/// rollback may follow.
+/// A write transaction. If it is dropped without [`WriteTransaction::flush`], its counts are lost,
+/// and only a rollback may follow.
 pub(crate) struct WriteTransaction<'c> {
     pub(crate) db: &'c Connection,
     queues: Vec<ChangedQueue>,
@@ -30,22 +30,22 @@ pub(crate) struct WriteTransaction<'c> {
     by_id: HashMap<i64, QueueIndex>,
     left: HashMap<LeaseNumber, i64>,
     pub(crate) streams: StreamChanges,
-    /// How many queues there are, once somebody asked.
+    /// The number of queues, once it has been counted.
     queue_count: Option<usize>,
     has_new_work: bool,
 }
 
-/// A queue of this transaction.
+/// The index of a queue in this transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct QueueIndex(usize);
 
-/// What a transaction knows of a queue.
+/// A queue's row as this transaction has read and changed it.
 pub(crate) struct ChangedQueue {
     pub(crate) id: i64,
     pub(crate) name: QueueName,
     pub(crate) paused: bool,
     pub(crate) bounds: QueueBounds,
-    /// Its live jobs and its dead ones, as they are by now.
+    /// Its live and its dead jobs, with the changes of this transaction.
     live: i64,
     dead: i64,
     next_seq: i64,
@@ -55,7 +55,7 @@ pub(crate) struct ChangedQueue {
 }
 
 impl<'c> WriteTransaction<'c> {
-    /// Work on a connection that is inside a transaction.
+    /// Begins to work on a connection that is inside a transaction.
     pub(crate) fn new(db: &'c Connection) -> Self {
         Self {
             db,
@@ -69,12 +69,12 @@ impl<'c> WriteTransaction<'c> {
         }
     }
 
-    /// What is known of a queue.
+    /// Returns the cached row of a queue.
     pub(crate) fn at(&self, queue: QueueIndex) -> &ChangedQueue {
         &self.queues[queue.0]
     }
 
-    /// The queue of this name, if there is one.
+    /// Finds the queue of this name.
     pub(crate) fn queue(&mut self, name: &QueueName) -> Result<Option<QueueIndex>> {
         if let Some(at) = self.by_name.get(name) {
             return Ok(Some(*at));
@@ -87,7 +87,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(found.map(|queue| self.remember(queue)))
     }
 
-    /// The queue of this name, made if there is none.
+    /// Finds the queue of this name, or creates it.
     pub(crate) fn queue_or_new(&mut self, name: &QueueName) -> Result<QueueIndex> {
         if let Some(at) = self.queue(name)? {
             return Ok(at);
@@ -100,7 +100,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(self.remember(ChangedQueue::new(id, name.clone())))
     }
 
-    /// How many queues there are: counted once in a transaction.
+    /// Counts the queues, once per transaction.
     pub(crate) fn queue_count(&mut self) -> Result<usize> {
         if let Some(count) = self.queue_count {
             return Ok(count);
@@ -114,7 +114,7 @@ impl<'c> WriteTransaction<'c> {
             .insert(usize::try_from(count).unwrap_or(usize::MAX)))
     }
 
-    /// Forgets a queue that has no jobs: what comes for it from now on makes a new one.
+    /// Removes a queue that has no jobs. A later job for its name creates a new one.
     pub(crate) fn forget_queue(&mut self, id: i64) -> Result<()> {
         if let Some(at) = self.by_id.remove(&id) {
             self.by_name.remove(&self.queues[at.0].name);
@@ -126,7 +126,7 @@ impl<'c> WriteTransaction<'c> {
             .map(drop)
     }
 
-    /// The queue a row names.
+    /// Finds the queue that a row names by its id.
     pub(crate) fn queue_of(&mut self, id: i64) -> Result<QueueIndex> {
         if let Some(at) = self.by_id.get(&id) {
             return Ok(*at);
@@ -150,12 +150,12 @@ impl<'c> WriteTransaction<'c> {
         at
     }
 
-    /// Notes that a queue was paused or opened.
+    /// Records that a queue was paused or resumed.
     pub(crate) fn set_paused(&mut self, queue: QueueIndex, paused: bool) {
         self.queues[queue.0].paused = paused;
     }
 
-    /// Notes how much a queue holds from now on.
+    /// Records the new bounds of a queue.
     pub(crate) fn set_bounds(&mut self, queue: QueueIndex, bounds: QueueBounds) {
         self.queues[queue.0].bounds = bounds;
     }
@@ -174,19 +174,19 @@ impl<'c> WriteTransaction<'c> {
         dead.max(&0).unsigned_abs() < bounds.dead_max
     }
 
-    /// The place behind all others of the queue; taken only by [`Work::use_seq`].
+    /// The next free place at the end of the queue. [`WriteTransaction::use_seq`] takes it.
     pub(crate) fn next_seq(&self, queue: QueueIndex) -> i64 {
         self.queues[queue.0].next_seq
     }
 
-    /// Takes the place that [`Work::next_seq`] told.
+    /// Takes the place that [`WriteTransaction::next_seq`] returned.
     pub(crate) fn use_seq(&mut self, queue: QueueIndex) {
         let queue = &mut self.queues[queue.0];
         queue.next_seq += 1;
         queue.changed = true;
     }
 
-    /// Counts jobs into a state, or out of it.
+    /// Adds jobs to the count of a state, or subtracts them.
     pub(crate) fn count(&mut self, queue: QueueIndex, state: JobState, by: i64) {
         let queue = &mut self.queues[queue.0];
         queue.counts[state as usize] += by;
@@ -204,7 +204,7 @@ impl<'c> WriteTransaction<'c> {
         self.queues[queue.0].totals[0] += 1;
     }
 
-    /// Counts the end of a job in the totals.
+    /// Counts an ended job in the totals of its queue.
     pub(crate) fn count_end(&mut self, queue: QueueIndex, state: JobState) {
         let queue = &mut self.queues[queue.0];
         queue.changed = true;
@@ -216,22 +216,22 @@ impl<'c> WriteTransaction<'c> {
         }
     }
 
-    /// Notes that jobs left a claim.
+    /// Records that jobs left a claim.
     pub(crate) fn leave_claim(&mut self, number: LeaseNumber, jobs: i64) {
         *self.left.entry(number).or_default() += jobs;
     }
 
-    /// Notes that there is something to claim or to promote that was not there before.
+    /// Records that this transaction left new work to claim or to promote.
     pub(crate) fn mark_new_work(&mut self) {
         self.has_new_work = true;
     }
 
-    /// Whether there is something to claim or to promote that was not there before.
+    /// Whether this transaction left new work to claim or to promote.
     pub(crate) fn has_new_work(&self) -> bool {
         self.has_new_work
     }
 
-    /// Brings the claims up to date: before they are read, and at the end.
+    /// Writes the changed claims. This is due before they are read, and at the end.
     pub(crate) fn flush_claims(&mut self) -> Result<()> {
         if self.left.is_empty() {
             return Ok(());
@@ -254,8 +254,8 @@ impl<'c> WriteTransaction<'c> {
     }
 }
 
-/// A queue that cannot be read must not take its jobs with it: they go on under a name that says
-/// so.
+/// Gives the jobs of an unreadable queue row a new queue, so that they are not lost with it. The
+/// name of the new queue says that it was recovered.
 fn recover(db: &Connection, id: i64) -> Result<()> {
     let name = format!("recovered-{id}");
     tracing::error!(

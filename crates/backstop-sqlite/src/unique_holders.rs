@@ -1,4 +1,4 @@
-//! Who holds unique keys.
+//! Finds the holders of unique keys.
 
 use crate::row;
 use backstop_core::port::UniqueKeyHolder;
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
 const HOLDER: &str = include_str!("sql/holder.sql");
 
-/// Who holds these keys of a queue, in their order.
+/// Finds the holders of these keys in a queue, in the order of `keys`.
 pub(crate) fn holders(
     db: &Connection,
     queue: &QueueName,
@@ -28,14 +28,14 @@ pub(crate) fn holders(
     keys.iter().map(&mut holder_of).collect()
 }
 
-/// The holder in a row of `key_find.sql` or `holder.sql`, if it still has the key.
+/// Reads the holder from a row of `key_find.sql` or `holder.sql`, if it still holds the key.
 pub(crate) fn holder(row: &Row<'_>, now: Time) -> Result<Option<UniqueKeyHolder>> {
     Ok(last_holder(row, now)?
         .filter(|(_, is_held)| *is_held)
         .map(|(holder, _)| holder))
 }
 
-/// Who had the key last, and whether it still has it.
+/// The last holder of the key, and whether it still holds it.
 fn last_holder(row: &Row<'_>, now: Time) -> Result<Option<(UniqueKeyHolder, bool)>> {
     let is_running = row::whole(row, 4)? != 0;
     let state = row::maybe_whole(row, 3)?.map(|code| row::state(code, is_running));

@@ -1,4 +1,4 @@
-//! Workers as their beats show them.
+//! Lists workers by their heartbeats, and counts expired leases.
 
 use crate::beat;
 use crate::row;
@@ -10,7 +10,7 @@ use rusqlite::{Connection, Result, Row};
 const WORKERS: &str = include_str!("sql/workers.sql");
 const EXPIRED_LEASES: &str = include_str!("sql/expired_leases.sql");
 
-/// All workers that beat within `within`, by name.
+/// Lists all workers with a heartbeat in the last `within`, by name.
 pub(crate) fn workers(db: &Connection, within: Span, now: Time) -> Result<Vec<WorkerStatus>> {
     let mut statement = db.prepare_cached(WORKERS)?;
     statement
@@ -18,7 +18,7 @@ pub(crate) fn workers(db: &Connection, within: Span, now: Time) -> Result<Vec<Wo
         .collect()
 }
 
-/// The claims that ended before this time and that nobody has taken over.
+/// Counts the claims that ended before this time and that no worker has seized.
 pub(crate) fn expired_leases(db: &Connection, before: Time) -> Result<ExpiredLeases> {
     let mut statement = db.prepare_cached(EXPIRED_LEASES)?;
     statement.query_row(

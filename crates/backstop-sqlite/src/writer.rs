@@ -1,5 +1,5 @@
-//! The one thread that writes. Whatever waits goes into one transaction, and is answered when that
-//! is on disk.
+//! The writer thread. It runs all waiting requests in one transaction (group commit) and replies to
+//! them after the commit.
 
 mod connection;
 mod file;
@@ -17,20 +17,21 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that wait for the writer; then callers wait.
+/// Capacity of the request channel. When it is full, callers wait to send.
 const WAITING_MAX: usize = 4_096;
 const GROUP_MAX: usize = 1_024;
-/// Rows of one transaction: past it those who wait would wait longer for company than for the disk.
+/// Rows of one transaction. In a larger one, requests would wait longer for each other than for the
+/// disk.
 const GROUP_ROWS_MAX: usize = 10_000;
 
-/// What a request asks of the disk.
+/// How durable a request must be when the writer replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteDurability {
-    /// Its effect must be on disk when it is answered.
+    /// Fsynced before the reply, unless the store is opened as `Relaxed`.
     Durable,
-    /// If a power cut undoes it, nothing is lost: it is done again.
+    /// Not fsynced: if a power cut undoes it, nothing is lost, because it is done again.
     Light,
-    /// As light, and of no use to anybody once its caller went away.
+    /// Not fsynced, and dropped if its caller is gone before it runs.
     Claim,
 }
 
@@ -38,24 +39,25 @@ pub(crate) enum WriteDurability {
 pub(crate) struct WriteTask {
     pub(crate) doing: &'static str,
     pub(crate) durability: WriteDurability,
-    /// About how many rows, or pages of payload, it touches.
+    /// Estimated number of rows, or pages of payload, that it touches.
     pub(crate) rows: usize,
 }
 
-/// The one thread that writes.
+/// The handle of the writer thread: sends it requests, and stops it when dropped.
 pub(crate) struct WriterHandle {
     requests: Option<mpsc::Sender<WriterMessage>>,
     thread: Option<JoinHandle<()>>,
 }
 
 enum WriterMessage {
-    /// Shares a transaction with others.
+    /// Runs in one transaction with other requests.
     Grouped(Box<dyn WriteRequest>),
-    /// Has the connection to itself.
+    /// Runs alone on the connection, outside of any group.
     Exclusive(&'static str, ExclusiveRequest),
 }
 
-/// A request in a group. It may run twice: with the others, and by itself after one of them failed.
+/// A request in a group. It may run twice: once in the group, and once alone after another request
+/// of the group failed.
 trait WriteRequest: Send {
     fn task(&self) -> WriteTask;
     fn is_wanted(&self) -> bool;
@@ -95,7 +97,7 @@ where
 
     fn reply(self: Box<Self>) {
         if let Some(answer) = self.answer {
-            // A caller that went away asks again, and is told then.
+            // If this fails, the caller is gone. If it retries, it gets its answer then.
             let _ = self.reply.send(answer);
         }
     }
@@ -107,8 +109,7 @@ impl WriterHandle {
         options: SqliteOptions,
         notifier: Notifier,
     ) -> std::io::Result<Self> {
-        // A runtime of its own, and only for its clock: the thread waits for requests with a
-        // deadline.
+        // The thread uses this runtime only for its timer: it waits for requests with a timeout.
         let waiting = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
@@ -122,7 +123,7 @@ impl WriterHandle {
         })
     }
 
-    /// Does something in a transaction, with whatever else waits; answers when that is committed.
+    /// Runs `run` in a transaction, grouped with all waiting requests; returns after the commit.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         task: WriteTask,
@@ -142,7 +143,7 @@ impl WriterHandle {
         answer.await.map_err(|_| stopped(task.doing))?
     }
 
-    /// Does something with the connection that is not to share a transaction.
+    /// Runs `run` alone on the connection, for work that must not share a transaction.
     pub(crate) async fn call_exclusive<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -156,7 +157,7 @@ impl WriterHandle {
                 .err()
                 .filter(|error| is_disk_failure(error))
                 .cloned();
-            // A caller that went away asks again, and is told then.
+            // If this fails, the caller is gone. If it retries, it gets its answer then.
             let _ = reply.send(answer);
             failure
         });
@@ -179,11 +180,11 @@ fn stopped(doing: &'static str) -> StoreError {
 }
 
 impl Drop for WriterHandle {
-    /// What was asked for is still done; then the log is folded into the file.
+    /// Waits until the thread has run all requests in the channel and has checkpointed the log.
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to end.
+            // A thread that panicked has ended already, so the error needs no handling.
             let _ = thread.join();
         }
     }
@@ -196,7 +197,7 @@ fn serve(
 ) {
     while let Some(first) = connection.wait(waiting, &mut requests) {
         let (mut group, alone) = gather(first, &mut requests);
-        // Who is not answered learns it from the reply that is dropped.
+        // After a panic the reply channels are dropped, and that is how the callers learn of it.
         let ended = catch_unwind(AssertUnwindSafe(|| connection.run(&mut group)));
         if ended.is_ok() {
             group.into_iter().for_each(WriteRequest::reply);
@@ -205,8 +206,9 @@ fn serve(
             connection.roll_back();
             drop(group);
         }
-        // After the replies: a claim of this group that was answered with nothing would else come
-        // behind the hint of what was enqueued after it, and its caller would wait for another.
+        // Hint after the replies. Otherwise a claim in this group that returned no jobs could get
+        // its reply after the hint for jobs that were enqueued behind it, and its caller would wait
+        // for another hint.
         connection.notify_if_due();
         if let Some((doing, alone)) = alone {
             connection.run_exclusive(doing, alone);
@@ -217,10 +219,10 @@ fn serve(
 }
 
 type RequestGroup = Vec<Box<dyn WriteRequest>>;
-/// Answers how the disk failed, if it did.
+/// A request that runs alone; it returns the error if a write or fsync failed.
 type ExclusiveRequest = Box<dyn FnOnce(StoreResult<&mut Connection>) -> Option<StoreError> + Send>;
 
-/// The first request and whatever else waits, up to one that must be alone.
+/// Collects the first request and all waiting ones, up to the first that must run alone.
 fn gather(
     first: WriterMessage,
     requests: &mut mpsc::Receiver<WriterMessage>,

@@ -356,7 +356,7 @@ fn whoever_pushes_off_the_step_is_told() {
     assert!(
         answer
             .stderr
-            .contains("line 2: 500000 is not on the step of 300000 from 480000"),
+            .contains("line 2: a: 500000 is not on the step of 300000 from 480000"),
         "{}",
         answer.stderr
     );

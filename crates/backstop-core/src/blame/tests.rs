@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const NOW: Time = Time::from_millis(1_000_000_000);
 
-/// A job in the hands of a vanished worker; its losses are so many hours ago.
+/// A job of a vanished worker. `losses` says how many hours ago it lost its leases.
 fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> SeizedRun {
     let (worker, job) = (WorkerName::new(worker), JobId::named(job));
     let lease = Lease {
@@ -64,7 +64,7 @@ fn described(settlement: &Settlement) -> &'static str {
     }
 }
 
-/// Jobs as (worker, hours since their losses, begun), and what becomes of each.
+/// Checks jobs, given as (worker, hours since their lost leases, begun, expected outcome).
 fn check(jobs: &[(&str, &[i64], bool, &str)]) {
     let batch: Vec<SeizedRun> = jobs
         .iter()
@@ -178,8 +178,8 @@ fn the_dead_names_the_workers_it_took_along() {
     );
 }
 
-/// Jobs in line, worked off by one process after another, each of which dies when the poison runs.
-/// Losses by job, the poison's being the first; none of those that were done.
+/// A queue that one process after another works off. Each process dies when it runs the poison job.
+/// `losses` counts lost leases by job, the poison job first; `done` lists finished jobs.
 struct World {
     line: Vec<usize>,
     losses: Vec<u32>,
@@ -189,8 +189,8 @@ struct World {
 const POISON: usize = 0;
 
 impl World {
-    /// One process takes the head of the line, as a worker does: one suspect runs, and others
-    /// beside it.
+    /// One process claims from the front of the queue, as a worker does: it runs one suspect, and
+    /// other jobs beside it.
     fn work(&mut self, concurrency: usize, prefetch: usize) {
         let held: Vec<usize> = self
             .line

@@ -1,4 +1,4 @@
-//! A breaker's settings as people write them, and the check that they cannot leave it stuck.
+//! The settings of a breaker as people write them, and the check that they cannot leave it stuck.
 
 use crate::limits::{BREAKER_CALLS_MAX, RECOVERY_TIMEOUT_MAX};
 use crate::time::Span;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// When a breaker opens, and what it takes to close it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct BreakerSettings {
-    /// Failures in a row that open it.
+    /// The number of failures in a row that opens it.
     pub failure_threshold: u32,
-    /// How long it stays open before it lets probes through.
+    /// How long it stays open before it admits probes.
     pub recovery_timeout: Span,
-    /// Probes, all in all, that half-open lets through.
+    /// The total number of probes that a half-open breaker admits.
     pub half_open_max_calls: u32,
-    /// Probes that must succeed to close it.
+    /// The number of probes that must succeed to close it.
     pub success_threshold: u32,
 }
 
@@ -37,19 +37,19 @@ pub enum InvalidBreaker {
         field: &'static str,
         why: &'static str,
     },
-    /// No wait, or one without end.
+    /// The wait is zero, or too long.
     #[error(
         "`recovery_timeout` is {0}: a service that is down needs some time, and nobody waits for ever; \
          write something longer than nothing and at most {RECOVERY_TIMEOUT_MAX}, such as \"30s\""
     )]
     Recovery(Span),
-    /// More probes than make sense.
+    /// There are more probes than make sense.
     #[error(
         "`half_open_max_calls` is {0}: probes are a few calls that find out whether a service is well; \
          write at most {BREAKER_CALLS_MAX}"
     )]
     TooManyProbes(u32),
-    /// Fewer probes than it takes to close.
+    /// There are fewer probes than it takes to close.
     #[error(
         "`success_threshold` is {success_threshold} and `half_open_max_calls` {half_open_max_calls}: so few probes can \
          never bring so many successes, and the breaker would not close again; write a `success_threshold` of at most \
@@ -100,7 +100,7 @@ impl BreakerSettings {
     }
 }
 
-/// What was written; what was not is as usual.
+/// Settings as they were written; fields that were left out get the defaults.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BreakerSettingsInput {
@@ -111,7 +111,7 @@ pub(crate) struct BreakerSettingsInput {
 }
 
 impl BreakerSettingsInput {
-    /// The settings that are meant, where `usual` is.
+    /// Completes the settings from `usual`.
     pub(crate) fn apply_to(self, usual: BreakerSettings) -> BreakerSettings {
         BreakerSettings {
             failure_threshold: self.failure_threshold.unwrap_or(usual.failure_threshold),

@@ -2,15 +2,15 @@ use super::*;
 use proptest::prelude::*;
 
 const START: Time = Time::from_millis(1_700_000_000_000);
-/// How long the permits of these tests last.
+/// The lifetime of the permits in these tests.
 const PERMIT: Span = Span::minutes(1);
 
-/// A breaker, a clock, and the epochs a caller holds.
+/// A breaker, a clock, and the epochs that a caller keeps.
 struct Rig {
     breaker: Breaker,
     settings: BreakerSettings,
     now: Time,
-    /// Of the latest admission, and of the very first look.
+    /// The epoch of the latest admission; `first_epoch` is that of the first call of `admits`.
     epoch: u64,
     first_epoch: u64,
 }
@@ -41,7 +41,7 @@ impl Rig {
             .record(&self.settings, &[CallReport { epoch, sign }], self.now);
     }
 
-    /// Does one step and tells what came of it: how many were admitted, or the phase.
+    /// Does one step and returns its result: the number of admitted calls, or the phase.
     fn step(&mut self, step: &str) -> String {
         let current = match self.breaker.admits(&self.settings, self.now) {
             BreakerAdmission::Unlimited { epoch } => epoch,
@@ -74,8 +74,8 @@ impl Rig {
     }
 }
 
-/// Three failures open it for 30 s; two successes of three probes close it. One answer for every
-/// step.
+/// Checks the result of every step. Three failures open the breaker for 30 s; two successes of
+/// three probes close it.
 fn check(steps: &str, expected: &str) {
     check_with(
         BreakerSettings {
@@ -221,7 +221,7 @@ fn late_signals_open_and_close_nothing() {
         "F F F +30s a2 S S lateF lateF lateF",
         "closed closed open half_open 2 half_open closed closed closed closed",
     );
-    // A success under way since before the reset does not end a new row of failures, either.
+    // A success of a call from before the reset does not end a new series of failures, either.
     check("reset F F lateS F", "closed closed closed closed open");
 }
 
@@ -293,7 +293,7 @@ fn a_clock_set_back_neither_fires_at_once_nor_waits_longer() {
         "F F F -24h a1 +29s a1 +1s a1",
         "closed closed open open 0 open 0 half_open 1",
     );
-    // The permits of probes last as long as they were meant to.
+    // The permits of probes keep their lifetime.
     check(
         "F F F +30s a3 -24h a3 +59s a3 +1s a3",
         "closed closed open half_open 3 half_open 0 half_open 0 half_open 3",
@@ -568,7 +568,7 @@ fn bytes_of_another_kind_are_no_breaker_and_fields_of_later_ones_are_borne() {
     );
 }
 
-/// A breaker that five failures have opened at the start.
+/// A breaker that five failures opened at the start.
 fn opened() -> Rig {
     let mut rig = Rig::new(BreakerSettings::default());
     (0..5).for_each(|_| drop(rig.step("F")));
@@ -576,7 +576,7 @@ fn opened() -> Rig {
     rig
 }
 
-/// One thing that callers, operators and clocks do.
+/// One action of a caller, an operator or the clock.
 #[derive(Clone, Debug)]
 enum Act {
     Admit { want: u32, lasts: i64 },
@@ -615,7 +615,8 @@ fn some_settings() -> impl Strategy<Value = BreakerSettings> {
     )
 }
 
-/// A call under way: admitted under an epoch, as a probe or freely, held to be dead after its time.
+/// A call under way: admitted under an epoch, as a probe or without a limit. It counts as dead
+/// after its time.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     epoch: u64,
@@ -623,7 +624,7 @@ struct Call {
     left: Span,
 }
 
-/// Callers as they are: they hold calls, and report each of them once or never.
+/// Realistic callers: they have calls under way, and report each of them once or never.
 struct World {
     breaker: Breaker,
     settings: BreakerSettings,
@@ -693,7 +694,7 @@ impl World {
         }
     }
 
-    /// Probes of the present phase that have reported nothing and are not held to be dead.
+    /// Probes of the current phase that have reported nothing and do not count as dead.
     fn probes_under_way(&self) -> usize {
         let BreakerState::HalfOpen { first_epoch, .. } = self.breaker.state else {
             return 0;
@@ -711,8 +712,7 @@ proptest! {
         if matches!(world.breaker.state, BreakerState::Forced { .. }) {
             world.breaker.reset("somebody did", world.now);
         }
-        // The service is well, everybody who still ran is dead, and one worker calls once in a
-        // while.
+        // The service works, all earlier callers are dead, and one worker calls once in a while.
         let long = settings.recovery_timeout.max(Span::secs(90));
         for _ in 0..=settings.success_threshold {
             world.now = world.now.after(long);
@@ -729,8 +729,8 @@ proptest! {
         settings in some_settings(), acts in prop::collection::vec(act(), 0..120),
     ) {
         let mut world = World::after(settings, &[]);
-        // A clock set back by less than a permit is old leaves it its end, in less time than it was
-        // given.
+        // If a clock is set back by less than the age of a permit, the permit keeps its end, which
+        // then comes in less time than its lifetime.
         for act in acts.iter().filter(|act| !matches!(act, Act::SetBack(_))) {
             world.does(act);
             let most = settings.half_open_max_calls as usize;

@@ -1,15 +1,15 @@
-//! Deaths over a sliding time, in a bounded number of parts.
+//! Deaths over a sliding window, in a bounded number of buckets.
 
 use crate::limits::DEATHS_PARTS;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Deaths by when they happened, to one part of the time they are counted over.
+/// Counts deaths by time, to the precision of one bucket.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct DeathCounter {
-    /// By rising beginning. Those of one time, and as many again where nodes disagree about it:
-    /// whoever adds forgets.
+    /// Buckets ordered by start: those of one window, and up to as many again where the clocks of
+    /// nodes differ. Every addition removes old ones.
     parts: Vec<DeathBucket>,
 }
 
@@ -20,7 +20,7 @@ struct DeathBucket {
 }
 
 impl DeathCounter {
-    /// Adds deaths, and forgets those that no longer count.
+    /// Adds deaths, and removes buckets that no longer count.
     pub(super) fn add(&mut self, deaths: u32, within: Span, now: Time) {
         self.parts.retain(|part| part.counts(within, now));
         let deaths = u64::from(deaths).saturating_add(self.take_future(now));
@@ -31,14 +31,14 @@ impl DeathCounter {
         }
     }
 
-    /// How many died within this time: all of them, and at most one part's more.
+    /// The deaths within this window: all of them, and at most one bucket's more.
     pub(super) fn within(&self, within: Span, now: Time) -> u64 {
         let counted = self.parts.iter().filter(|part| part.counts(within, now));
         counted.map(|part| part.deaths).fold(0, u64::saturating_add)
     }
 
-    /// Removes what the clock, set back, puts into the future: it happened a moment ago, and counts
-    /// from now on.
+    /// Removes deaths that are in the future because the clock was set back. They happened a moment
+    /// ago, and count from now on.
     fn take_future(&mut self, now: Time) -> u64 {
         let future = self
             .parts

@@ -1,4 +1,4 @@
-//! A gate's settings as people write them, and their check.
+//! The settings of a gate as people write them, and their check.
 
 use crate::breaker::{BreakerSettings, BreakerSettingsInput, InvalidBreaker};
 use crate::limits::{DEATHS_WITHIN_MAX, DEATHS_WITHIN_MIN};
@@ -9,14 +9,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct GateSettings {
     pub deaths: u32,
-    /// The time over which they are counted.
+    /// The window over which deaths are counted.
     pub within: Span,
-    /// How it reopens. Its `failure_threshold` means nothing here: `deaths` says when a gate shuts.
+    /// How the gate reopens. Its `failure_threshold` is ignored: `deaths` decides when a gate
+    /// shuts.
     pub breaker: BreakerSettings,
 }
 
 impl Default for GateSettings {
-    /// A thousand deaths within a minute shut it; probes begin after another.
+    /// A thousand deaths within a minute shut the gate; probes begin a minute later.
     fn default() -> Self {
         let breaker = BreakerSettings {
             recovery_timeout: Span::secs(60),
@@ -33,15 +34,15 @@ impl Default for GateSettings {
 /// Settings that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGate {
-    /// Shut by no death at all.
+    /// The gate would shut before any death.
     #[error("`deaths` is 0: the gate would shut before any job died; write at least 1")]
     Zero,
-    /// A time too short to count in, or too long to matter.
+    /// The window is too short to count in, or too long to matter.
     #[error(
         "`within` is {0}: deaths are counted over {DEATHS_WITHIN_MIN} to {DEATHS_WITHIN_MAX}; write such as \"1m\""
     )]
     Within(Span),
-    /// A breaker that cannot work.
+    /// The settings of the breaker cannot work.
     #[error("the gate's breaker: {0}")]
     Breaker(#[from] InvalidBreaker),
 }
@@ -59,7 +60,7 @@ impl GateSettings {
     }
 }
 
-/// What was written; what was not is as usual, in the breaker too.
+/// Settings as they were written; fields that were left out get the defaults, in the breaker too.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GateSettingsInput {

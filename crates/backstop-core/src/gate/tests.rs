@@ -4,7 +4,7 @@ use crate::limits::DEATHS_PARTS;
 use crate::time::Span;
 use proptest::prelude::*;
 
-/// A whole minute, so that parts of the time begin with it.
+/// A whole minute, so that buckets begin with it.
 const START: Time = Time::from_millis(1_700_000_040_000);
 
 /// A gate, a clock, and the epoch of the latest probes.
@@ -16,7 +16,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Ten deaths within a minute shut it.
+    /// A gate that ten deaths within a minute shut.
     fn new() -> Self {
         let settings = GateSettings {
             deaths: 10,
@@ -30,7 +30,7 @@ impl Rig {
         }
     }
 
-    /// Does one step and tells what came of it: how many were admitted, or why it is shut.
+    /// Does one step and returns its result: the number of admitted runs, or why the gate is shut.
     fn step(&mut self, step: &str) -> String {
         let (gate, settings, now) = (&mut self.gate, &self.settings, self.now);
         let record = |gate: &mut Gate, sign| {
@@ -69,7 +69,7 @@ impl Rig {
     }
 }
 
-/// One answer for every step; `-` is a gate that is not shut.
+/// Checks the result of every step; `-` means that the gate is not shut.
 fn check(steps: &str, expected: &str) {
     let mut rig = Rig::new();
     let answers: Vec<String> = steps
@@ -290,7 +290,7 @@ fn no_death_is_no_news() {
     assert_eq!(rig.gate, before);
 }
 
-/// What becomes of a gate whose two probes died.
+/// Checks a gate after its two probes died.
 fn check_probes_died(shut: &str, had_room: bool, expected: Option<ShutReason>) {
     let mut rig = Rig::new();
     for step in [shut, "+60s", "a2"] {
@@ -390,7 +390,7 @@ proptest! {
         let mut rig = Rig::new();
         for step in steps {
             rig.step(step);
-            // Shut and yet letting everything through, or the other way round, is no gate.
+            // A gate admits everything if, and only if, it is not shut.
             let is_free = matches!(rig.gate.admits(&rig.settings, rig.now), BreakerAdmission::Unlimited { .. });
             prop_assert_eq!(is_free, rig.gate.shut().is_none());
             prop_assert_eq!(Gate::from_bytes(&rig.gate.to_bytes()), Some(rig.gate.clone()));

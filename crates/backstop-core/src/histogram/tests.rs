@@ -19,7 +19,7 @@ fn sum(of: &[&Histogram]) -> Histogram {
 }
 
 fn lengths() -> impl Strategy<Value = Vec<i64>> {
-    // Every size alike: as many below a millisecond as above an hour.
+    // All magnitudes are equally likely: as many values below a millisecond as above an hour.
     vec(
         (0_u32..40).prop_flat_map(|power| 0..(1_i64 << power)),
         0..50,

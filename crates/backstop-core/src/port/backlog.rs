@@ -1,4 +1,4 @@
-//! Jobs in, jobs out, and what keeps them from getting lost in between.
+//! The life of a job in a store: enqueue, claim, heartbeat, settle, and recovery of expired leases.
 
 use super::error::{StoreError, StoreResult};
 use crate::job::{JobId, NewJob};
@@ -10,40 +10,39 @@ use crate::time::Time;
 use crate::verdict::{LostLease, Settlement};
 use async_trait::async_trait;
 
-/// What became of a new job.
+/// What the store did with a new job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
     Inserted,
-    /// It was in already: the same id, whatever state it is in by now.
+    /// The store already has a job of this id, in whatever state it is by now.
     Same,
-    /// Another job holds its unique key; this one was not taken.
+    /// Another job holds the unique key. This one was not inserted.
     Duplicate(JobId),
-    /// The queue is full, as [`crate::bounds`] says; this one was not taken.
+    /// The queue is full (see [`crate::bounds`]). This job was not inserted.
     Full,
-    /// A job of another queue has this id; this one was not taken. A store that knows ids by their
-    /// queue never says so: there the two are different jobs.
+    /// A job of another queue has this id. This one was not inserted. A store that identifies a job
+    /// by queue and id never answers this: there the two are different jobs.
     Conflict,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// The number all its leases will carry; drawn anew for every claim, and the same only to
-    /// repeat one.
+    /// The lease number that all jobs of this claim get. Every claim draws a new one; only a
+    /// repeated call reuses it.
     pub number: LeaseNumber,
     pub worker: WorkerName,
-    /// Until when the jobs are its own, unless it beats.
+    /// When the leases end, unless a heartbeat renews them.
     pub until: Time,
-    /// From where, and how many.
+    /// The queues to claim from, and how many jobs of each.
     pub wants: Vec<QueueQuota>,
 }
 
-/// What came of a claim.
+/// The jobs that a claim leased.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClaimResult {
     pub runs: Vec<LeasedRun>,
-    /// Queues that did not answer while others did, as those in a part of a cluster that is gone.
-    /// They may have handed out some all the same: whoever asks them again under the same number
-    /// hears of it.
+    /// Queues whose shard did not answer while others did. The store may have leased jobs of these
+    /// queues anyway; a repeated claim with the same lease number returns them.
     pub unanswered: Vec<QueueName>,
 }
 
@@ -60,21 +59,22 @@ impl ClaimResult {
 pub struct BeatRequest {
     pub worker: WorkerName,
     pub queues: Vec<QueueName>,
-    /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
+    /// The leases that the worker still holds. Naming one lease renews its whole claim.
     pub leases: Vec<Lease>,
-    /// The new end of those claims, as [`crate::lease::extended`] says: a beat that comes late
-    /// makes no claim shorter.
+    /// The new end of those claims, by the rule of [`crate::lease::extend_lease`]: a late heartbeat
+    /// never shortens a claim.
     pub until: Time,
 }
 
-/// What came of a beat.
+/// What a heartbeat could not renew.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BeatResult {
-    /// Which of the named leases were lost: they are no longer the current ones, and their jobs
-    /// were not settled under them. A job that is gone remembers no settlement, so its lease is
-    /// lost.
+    /// The named leases that the worker lost: they are no longer current, and the worker did not
+    /// settle their jobs. A job that was removed when it was settled remembers no settlement, so
+    /// its lease counts as lost too.
     pub lost: Vec<Lease>,
-    /// Queues that did not answer while others did: whether their leases are kept is not known.
+    /// Queues whose shard did not answer while others did. Whether their leases were renewed is
+    /// unknown.
     pub unanswered: Vec<QueueName>,
 }
 
@@ -87,39 +87,38 @@ impl BeatResult {
     }
 }
 
-/// A request for what dead workers left behind.
+/// A request to take over jobs whose leases have expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeizeRequest {
-    /// The number the jobs will carry from now on; as in [`Claim`].
+    /// The new lease number of the jobs; drawn anew for each call, as in [`Claim`].
     pub number: LeaseNumber,
     pub worker: WorkerName,
     pub until: Time,
     /// At most this many jobs.
     pub max: usize,
-    /// Queues of which nothing is taken: they were away, and their workers have not had time to
-    /// beat since. Of the others less may be taken meanwhile than there is; nothing, where all
-    /// queues are away or there together and nobody has a reason to spare some.
+    /// Skip these queues: their shard was unreachable, so their workers could not renew leases yet.
+    /// The store may return fewer jobs of the other queues than have expired. A store on a single
+    /// server returns nothing if this is not empty.
     pub spared: Vec<QueueName>,
 }
 
-/// A job taken over from a worker that stopped beating.
+/// A job taken over from a worker that sends no heartbeats any more.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SeizedRun {
     /// The job under its new lease.
     pub run: LeasedRun,
     pub vanished: LostLease,
-    /// Whether that one had noted by [`Backlog::begin`] that it began, under the lease it lost.
+    /// Whether the vanished worker had called [`JobStore::begin`] for the lease that it lost.
     pub begun: bool,
 }
 
-/// What came of a [`Seize`].
+/// The jobs that a [`SeizeRequest`] took over.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SeizeResult {
     pub runs: Vec<SeizedRun>,
-    /// Whether expired leases are left that another call would take: known to the store, not
-    /// guessed from how many runs there are. A lease that its worker settles at this moment does
-    /// not count. Where a part of the store did not answer, or after a repeated call, it may be
-    /// true for no reason.
+    /// Whether another call would find more expired leases. The store knows this; it is not guessed
+    /// from the number of `runs`. A lease that its worker settles at the same moment does not
+    /// count. It may be true for no reason after a repeated call, or when a shard did not answer.
     pub more: bool,
 }
 
@@ -127,83 +126,90 @@ pub struct SeizeResult {
 pub struct PromoteResult {
     /// How many jobs became ready.
     pub moved: usize,
-    /// When the next one is due, if one waits; not after `now` if more are due than one call moves.
+    /// When the next waiting job is due, if there is one. Not later than `now` if more jobs are due
+    /// than one call promotes.
     pub next_due: Option<Time>,
-    /// Queues that did not answer while others did.
+    /// Queues whose shard did not answer while others did.
     pub unanswered: Vec<QueueName>,
 }
 
-/// What became of a settlement.
+/// What the store did with a settlement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettleOutcome {
-    /// It counts; also said when the very same settlement is repeated while its job is kept.
+    /// The store applied it. A repetition of the same settlement gets this answer too, while the
+    /// job is kept.
     Applied,
-    /// The lease was no longer the current one, or its job is gone, be it by this very settlement
-    /// ([`Keep::Gone`]): nothing is left to recognise a repetition by. Nothing was changed.
+    /// The lease was no longer current, or the job is gone. Nothing was changed. This very
+    /// settlement may have removed the job ([`DoneRetention::Gone`]); the store then cannot
+    /// recognise a repetition.
     ///
-    /// [`Keep::Gone`]: crate::verdict::Keep::Gone
+    /// [`DoneRetention::Gone`]: crate::verdict::DoneRetention::Gone
     Stale,
-    /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the
-    /// lease is still current.
+    /// The job is to become dead, and its queue already has `dead_max` dead letters. Nothing was
+    /// changed: the lease is still current.
     Full,
-    /// Its queue did not answer while others did, or refused: by itself it is then refused. It may
-    /// count, or not: the same settlement is to be repeated.
+    /// The queue's shard did not answer, or refused the settlement, while other queues answered.
+    /// The settlement may have been applied or not; the caller repeats it. Sent alone, a refused
+    /// settlement is an error.
     Unanswered,
 }
 
 /// The life of a job. Every method is atomic, and safe to repeat when its outcome is unknown.
 ///
-/// A store may be in parts, as a cluster is: then a method is atomic in each of its queues. A part
-/// that does not answer takes nothing of the others with it: what they say is the answer, with the
-/// queues that are missing from it. A method fails if nobody answers.
+/// A store may have shards, as a Redis cluster does. Then a method is atomic per queue, and a shard
+/// that does not answer does not spoil the answers of the others: the answer names the queues that
+/// are missing. A method fails only if no shard answers.
 #[async_trait]
 pub trait JobStore: Send + Sync {
-    /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those
-    /// inserted are durable. Answers in the order of `jobs`. If a job names a new queue and the
-    /// store has as many queues as it may have, the call is refused as
-    /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that
-    /// [`super::Operator::declare_queues`], [`super::Operator::set_bounds`] and
-    /// [`super::Operator::set_gate`] make are not refused.
+    /// Inserts jobs, within the bounds of their queues; answers in the order of `jobs`. Inserted
+    /// jobs are durable once this returns. If a job names a new queue and the store already has its
+    /// maximum number of queues, the whole call fails with [`StoreError::TooManyQueues`] and
+    /// inserts nothing. That limit does not apply to queues made by
+    /// [`super::OperatorStore::declare_queues`], [`super::OperatorStore::set_bounds`] and
+    /// [`super::OperatorStore::set_queue_state`].
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> StoreResult<Vec<EnqueueOutcome>>;
 
-    /// Hands out ready jobs, by level and then in the order in which they became ready. Paused
-    /// queues give nothing. A queue is asked in its turn as `wants` has it. Once the payloads have
-    /// [`limits::CLAIM_BYTES_MAX`] bytes, no further job is handed out. A repeated claim answers
-    /// with what is left of the first; once all of that is settled, the number is as good as new.
-    /// `now` is when its jobs begin to be held, for whoever looks at them.
+    /// Leases ready jobs to a worker: by priority level, then in the order in which they became
+    /// ready. It visits queues in the order of `wants` and skips paused ones. It stops once the
+    /// payloads reach [`limits::CLAIM_BYTES_MAX`] bytes. A repeated claim returns the jobs of the
+    /// first call that are still unsettled; once all of them are settled, the lease number counts
+    /// as new. `now` is recorded as the time at which the worker got the jobs.
     async fn claim(&self, claim: Claim, now: Time) -> StoreResult<ClaimResult>;
 
-    /// Notes that these runs have begun, and tells which of the leases are no longer the current
-    /// ones. As little durable by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
+    /// Records that these runs have begun, and returns the leases that are no longer current. Like
+    /// a claim, the record need not be durable when this returns. At most
+    /// [`limits::CLAIM_JOBS_MAX`] leases.
     async fn begin(&self, leases: Vec<Lease>, now: Time) -> StoreResult<Vec<Lease>>;
 
-    /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last
-    /// settlement it accepted, to recognise its repetition; one that is gone at once remembers
-    /// nothing.
+    /// Ends runs; there is no other way to end one. Answers in the order of `settlements`. A job
+    /// remembers the last settlement that the store applied to it, so that a repetition is
+    /// recognised. A job that the settlement removes remembers nothing.
     async fn settle(
         &self,
         settlements: Vec<Settlement>,
         now: Time,
     ) -> StoreResult<Vec<SettleOutcome>>;
 
-    /// Keeps claims alive, and tells which of the named leases were lost.
+    /// Renews claims, and returns the named leases that were lost.
     async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult>;
 
-    /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which
-    /// they came in.
+    /// Makes at most `max` due jobs ready: by due time, then in the order in which they were
+    /// inserted.
     async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult>;
 
-    /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then
-    /// on the old worker's word is stale. Claims of workers that were not heard of since the clock
-    /// was set back get a new end before that, as [`crate::lease::moved_back`] says. The claim with
-    /// the earliest `until` is taken first. Whoever seizes judges, and settles under the new lease;
-    /// if it dies before, who vanished and whether they had begun stay what they were. It has held
-    /// them since `now`. A lease without jobs is none: it keeps no call from going on to those
-    /// behind it.
+    /// Takes over jobs whose claims have expired (see [`crate::lease::is_expired`]), earliest
+    /// `until` first. From then on the old worker's leases are stale; the caller judges the jobs
+    /// and settles them under the new lease.
+    ///
+    /// Before that, a worker without a heartbeat since the clock was set back gets a new end of its
+    /// claims (see [`crate::lease::end_after_clock_set_back`]). If the caller dies before it
+    /// settles, the next seizure still reports the worker that vanished first and whether it had
+    /// begun. `now` is recorded as the time at which the caller got the jobs. A claim without
+    /// unsettled jobs must not hide the expired claims behind it.
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult>;
 }
 
-/// Refuses an enqueue that is over the limits, and one of a job that is over its own.
+/// Refuses an enqueue that exceeds the limits, and one with a job that exceeds its own limits.
 pub fn check_enqueue(jobs: &[NewJob], now: Time) -> StoreResult<()> {
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     if jobs.len() > limits::ENQUEUE_JOBS_MAX || bytes > limits::ENQUEUE_BYTES_MAX {
@@ -215,7 +221,7 @@ pub fn check_enqueue(jobs: &[NewJob], now: Time) -> StoreResult<()> {
         );
         return Err(StoreError::misuse("enqueue", cause));
     }
-    // How large a policy may be, its type says: none that is larger can be made.
+    // The type of a retry policy bounds its size, so there is nothing to check here.
     for job in jobs {
         let refused = |error| StoreError::misuse("enqueue", format!("job {}: {error}", job.id));
         job.check_run_at(now).map_err(refused)?;
@@ -223,7 +229,7 @@ pub fn check_enqueue(jobs: &[NewJob], now: Time) -> StoreResult<()> {
     Ok(())
 }
 
-/// Refuses a claim that is over the limits.
+/// Refuses a claim that exceeds the limits.
 pub fn check_claim(claim: &Claim, now: Time) -> StoreResult<()> {
     let jobs: usize = claim.wants.iter().map(|want| want.max).sum();
     if jobs > limits::CLAIM_JOBS_MAX || claim.wants.len() > limits::CLAIM_QUEUES_MAX {
@@ -238,7 +244,7 @@ pub fn check_claim(claim: &Claim, now: Time) -> StoreResult<()> {
     check_term("claim", claim.until, now)
 }
 
-/// Refuses a lease that would be over before it began, or that could hold a job for days.
+/// Refuses a lease that ends before it begins, or that could hold a job for days.
 pub fn check_term(doing: &'static str, until: Time, now: Time) -> StoreResult<()> {
     let term = until.since(now);
     if term.is_zero() || term > limits::LEASE_REQUEST_MAX {

@@ -1,19 +1,20 @@
-//! Small values that processes share: each is changed only by who has seen its latest version.
+//! Cells: small values that processes share, changed by compare-and-set.
 //!
-//! What a breaker knows, how far a redrive has come, what an operator did: values that the core
-//! decides about and that a store only keeps. A change names the version it was decided on; if
-//! another one came first, it is answered with that and decides anew.
+//! The core decides what is in a cell, such as the state of a breaker, the progress of a redrive or
+//! an operator's command; a store only keeps the bytes. A change names the version that it was
+//! decided on. If another change came first, the store answers with the current cell, and the
+//! caller decides again.
 
 use super::backlog::check_count;
 use super::error::{StoreError, StoreResult};
 use crate::limits::{CELL_BYTES_MAX, CELL_NAME_BYTES_MAX, CELLS_MAX};
 use async_trait::async_trait;
 
-/// A value as it stands.
+/// A value with its current version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cell {
     pub name: String,
-    /// Drawn at random by whoever wrote it: never the same for two changes.
+    /// A random number, drawn by the writer: no two changes have the same one.
     pub version: i64,
     pub value: Vec<u8>,
 }
@@ -22,54 +23,55 @@ pub struct Cell {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CellSwap {
     pub name: String,
-    /// The version it was decided on; `None` if there was no such cell.
+    /// The version that the change was decided on; `None` if there was no such cell.
     pub seen: Option<i64>,
-    /// The version it gets, drawn anew for every change, and the same only to repeat one.
+    /// The new version, drawn anew for every change; only a repeated call reuses it.
     pub version: i64,
-    /// What is written; `None` removes the cell.
+    /// The new value; `None` removes the cell.
     pub value: Option<Vec<u8>>,
 }
 
-/// What became of a change.
+/// What the store did with a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SwapOutcome {
-    /// It counts; also said when the very same change is repeated while its value stands.
+    /// The store applied it. A repetition of the same change gets this answer too, while its value
+    /// is the current one.
     Applied,
-    /// Another change came first: this is what stands now. Nothing was changed.
+    /// Another change came first; this is the current cell. Nothing was changed.
     Conflict(Option<Cell>),
 }
 
-/// A part of the list of cells.
+/// A request for one page of the list of cells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListCellsRequest {
-    /// Names that begin with this.
+    /// Only cells whose names begin with this.
     pub prefix: String,
-    /// And come behind this one.
+    /// Only cells whose names sort after this one.
     pub after: Option<String>,
-    /// At most so many; clamped to 1 … [`CELLS_MAX`].
+    /// At most this many cells; clamped to 1 … [`CELLS_MAX`].
     pub limit: usize,
 }
 
-/// Small values that processes share.
+/// A store of small values that are changed by compare-and-set.
 #[async_trait]
 pub trait CellStore: Send + Sync {
-    /// The cells of these names, in their order.
+    /// Reads the cells of these names, in the order of `names`.
     async fn cells(&self, names: Vec<String>) -> StoreResult<Vec<Option<Cell>>>;
 
-    /// The next cells, by the bytes of their names.
+    /// Lists the next cells, ordered by the bytes of their names.
     async fn list_cells(&self, query: ListCellsRequest) -> StoreResult<Vec<Cell>>;
 
-    /// Changes values, each by itself; answers in the order of `swaps`. The removal of a cell that
-    /// is not there is applied.
+    /// Applies changes, each on its own; answers in the order of `swaps`. Removing a cell that does
+    /// not exist counts as applied.
     async fn swap(&self, swaps: Vec<CellSwap>) -> StoreResult<Vec<SwapOutcome>>;
 }
 
-/// Refuses a read that is over the limits.
+/// Refuses a read that exceeds the limits.
 pub fn check_names(names: &[String]) -> StoreResult<()> {
     check_count("read cells", names.len(), CELLS_MAX)
 }
 
-/// Refuses changes that are over the limits.
+/// Refuses changes that exceed the limits.
 pub fn check_swaps(swaps: &[CellSwap]) -> StoreResult<()> {
     check_count("swap cells", swaps.len(), CELLS_MAX)?;
     for swap in swaps {
@@ -91,7 +93,7 @@ pub fn check_swaps(swaps: &[CellSwap]) -> StoreResult<()> {
 }
 
 impl CellSwap {
-    /// What a change does to what stands: the rule that every store applies.
+    /// Decides whether this change applies to the current cell: the rule of every store.
     pub fn judge(&self, current: Option<&Cell>) -> SwapDecision {
         let repeated = current.is_some_and(|cell| cell.version == self.version);
         let is_gone = current.is_none() && self.value.is_none();
@@ -107,9 +109,8 @@ impl CellSwap {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SwapDecision {
-    /// Nothing: it was applied before.
+    /// The change was applied before; there is nothing to write.
     AlreadyApplied,
-    /// It is to be written.
     Apply,
     Conflict,
 }

@@ -1,5 +1,4 @@
-//! Where a page of a list, or a call of an amendment, ended: the cursors of stores that number
-//! their jobs.
+//! Cursors of job lists and amendments, for stores that number their jobs.
 
 use super::error::{StoreError, StoreResult};
 use super::operator::{AmendJobsRequest, AmendSelection, ListJobsRequest};
@@ -8,13 +7,13 @@ use crate::job::{JobId, JobState};
 use crate::limits::AMEND_MAX;
 use std::fmt;
 
-/// A place in a list.
+/// The position of a job in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobCursor {
-    /// In a list by time.
+    /// In a list that is ordered by time.
     Timed {
         at: i64,
-        /// The number of arrival, among jobs of one time.
+        /// The arrival number, which orders jobs of the same time.
         no: i64,
     },
     Line {
@@ -22,14 +21,14 @@ pub enum JobCursor {
         level: i64,
         seq: i64,
     },
-    /// In a list by arrival.
+    /// In a list that is ordered by arrival.
     Arrival {
         no: i64,
     },
 }
 
 impl JobCursor {
-    /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
+    /// The cursor of a request; `None` for its first page. Refuses a cursor of another list.
     pub fn of(query: &ListJobsRequest) -> StoreResult<Option<Self>> {
         let Some(cursor) = &query.cursor else {
             return Ok(None);
@@ -91,30 +90,30 @@ impl fmt::Display for JobCursor {
     }
 }
 
-/// What an amendment is to reach.
+/// Which jobs an amendment is for, with its cursor parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AmendTarget {
-    /// These, and an answer for each.
+    /// These jobs; the result says which of them were refused.
     Ids(Vec<JobId>),
     Matching(AmendScan),
 }
 
-/// What one call of an amendment looks for.
+/// The jobs that one call of an amendment scans for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AmendScan {
     pub filter: Filter,
-    /// And that this could apply to.
+    /// Only jobs that this action could apply to.
     pub action: AmendAction,
-    /// And that are in this state, if one is meant.
+    /// Only jobs in this state, if the request names one.
     pub only: Option<JobState>,
-    /// Behind this number of arrival.
+    /// Only jobs behind this arrival number.
     pub after: i64,
     pub max: usize,
 }
 
 impl AmendTarget {
-    /// What an amendment is to reach. One that is over the limits, that does not say what it means,
-    /// or that goes on where nobody ended is refused.
+    /// Checks a request and parses its cursor. Refuses one that exceeds the limits, one by an empty
+    /// filter, and a cursor that this store did not make.
     pub fn of(amendment: &AmendJobsRequest) -> StoreResult<Self> {
         let filter = match amendment.check_selection()? {
             AmendSelection::Ids(ids) => return Ok(Self::Ids(ids.to_vec())),
@@ -138,7 +137,7 @@ impl AmendTarget {
 }
 
 impl AmendScan {
-    /// Whether a job in `state` could be one.
+    /// Whether a job in this state can match.
     pub fn admits_state(&self, admits_state: JobState) -> bool {
         self.filter
             .state
@@ -147,13 +146,14 @@ impl AmendScan {
             && check_permitted(&self.action, admits_state).is_ok()
     }
 
-    /// Where a call goes on that ended at this number.
+    /// The cursor of a call that ended at this arrival number.
     pub fn cursor(no: i64) -> String {
         format!("{AMEND_CURSOR_PREFIX}{no}")
     }
 }
 
-/// Tells a place of an amendment from a place in a list, which is walked the other way.
+/// Marks the cursors of amendments. Lists are walked in the other direction, so their cursors
+/// differ.
 const AMEND_CURSOR_PREFIX: &str = "amended~";
 
 #[cfg(test)]

@@ -1,42 +1,42 @@
-//! What can go wrong with a store. "No" is never an error: it is a value, per item.
+//! How a store can fail. A refusal is never an error: it is a value, per item.
 
 use crate::name::QueueName;
 
-/// A store failed. Nothing is said about what it had already done: every method may be called again
-/// as it was.
+/// A store failed. The call may have been applied or not; every method may be repeated with the
+/// same arguments.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It did not answer, or not in time; trying again later may help.
+    /// The store did not answer in time; a later retry may succeed.
     #[error("the store did not answer while {doing}: {cause}")]
     Unavailable {
-        /// What was asked of it.
+        /// The operation that the caller asked for.
         doing: &'static str,
-        /// What it, or the way to it, said.
+        /// The error that the store or the network reported.
         cause: String,
     },
-    /// What it holds cannot be understood; trying again will not help.
+    /// The store holds data that this program cannot read; a retry does not help.
     #[error(
         "the store holds something it should not, seen while {doing}: {cause}. Run `backstop doctor`"
     )]
     Corrupt {
-        /// What was asked of it.
+        /// The operation that the caller asked for.
         doing: &'static str,
         cause: String,
     },
-    /// It was asked for something that cannot be.
+    /// The store refuses a call that breaks a limit or a rule.
     #[error("{doing} is refused: {cause}")]
     Misuse {
-        /// What was asked of it.
+        /// The operation that the caller asked for.
         doing: &'static str,
-        /// What is wrong with it.
+        /// Why the store refuses the call.
         cause: String,
     },
-    /// A pushed job names a new queue, and the store has no room for one. Nothing of the call was
-    /// enqueued.
+    /// A pushed job names a new queue, and the store already has its maximum number of queues.
+    /// Nothing of the call was enqueued.
     #[error("{cause}")]
     TooManyQueues {
-        /// Which queue, how many there may be, and what to do.
+        /// The whole message: which queue, how many are allowed, and what to do.
         cause: String,
     },
 }
@@ -46,7 +46,6 @@ pub enum StoreError {
     reason = "callers hand over causes they are done with"
 )]
 impl StoreError {
-    /// The store did not answer.
     pub fn unavailable(doing: &'static str, cause: impl ToString) -> Self {
         Self::Unavailable {
             doing,
@@ -54,7 +53,6 @@ impl StoreError {
         }
     }
 
-    /// The store holds something it should not.
     pub fn corrupt(doing: &'static str, cause: impl ToString) -> Self {
         Self::Corrupt {
             doing,
@@ -69,7 +67,7 @@ impl StoreError {
         }
     }
 
-    /// A job names a new queue, and the store already has `max` of them.
+    /// A job names a new queue, and the store already has `max` queues.
     pub fn too_many_queues(queue: &QueueName, max: usize) -> Self {
         let cause = format!(
             "queue {queue} is new, and the store already has {max} queues. Push to a queue that exists, or raise \

@@ -1,4 +1,4 @@
-//! Looking and intervening.
+//! What operators do: list and change jobs, bound and pause queues, prune.
 
 use super::backlog::{EnqueueOutcome, check_count};
 use super::error::{StoreError, StoreResult};
@@ -15,18 +15,18 @@ use crate::unique::UniqueKey;
 use crate::verdict::EndReason;
 use async_trait::async_trait;
 
-/// A page of a list to be read.
+/// A request for one page of a list of jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListJobsRequest {
     pub filter: Filter,
-    /// Where the page before this one ended; made by the store, and opaque to everybody else.
+    /// The cursor where the previous page ended. Only the store can read it.
     pub cursor: Option<String>,
-    /// At most this many; clamped to 1 … [`crate::limits::PAGE_MAX`].
+    /// At most this many jobs; clamped to 1 … [`crate::limits::PAGE_MAX`].
     pub limit: usize,
     pub order: ListOrder,
 }
 
-/// In which order a list of ended jobs comes; other lists have one order only.
+/// The order of a list of ended jobs; other lists have one order only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ListOrder {
     #[default]
@@ -34,58 +34,59 @@ pub enum ListOrder {
     Oldest,
 }
 
-/// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest
-/// first, and jobs of mixed states newest first by arrival. A page may be short, even empty: the
-/// list ends when `next` is `None`. A page ends once its jobs have
+/// One page of a list of jobs. Waiting jobs are ordered by due time, ready jobs by claim order,
+/// ended jobs newest first, and jobs of mixed states by arrival, newest first. A page may be short
+/// or even empty: the list ends only when `next` is `None`. A page ends early once its jobs have
 /// [`crate::limits::PAGE_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ListJobsResult {
     pub jobs: Vec<Job>,
-    /// Those among them that cannot be read. They hide nothing: the list goes on behind them.
+    /// Jobs of the page that cannot be read. The list goes on behind them.
     pub damaged: Vec<DamagedJob>,
-    /// Where the next page starts.
+    /// The cursor of the next page; `None` at the end of the list.
     pub next: Option<String>,
 }
 
-/// A job that is there and cannot be read. It can be deleted by its id.
+/// A job that the store has and cannot read. An operator can delete it by its id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedJob {
-    /// Its id, if that much is known.
+    /// The job's id, if the store can read it.
     pub id: Option<JobId>,
-    /// Its queue, if that much is known.
+    /// The job's queue, if the store can read it.
     pub queue: Option<QueueName>,
-    /// What cannot be read, and why.
+    /// Which part cannot be read, and why.
     pub why: String,
 }
 
-/// Something to be done to jobs. A selection by filter, or of all, is paged through: see
-/// [`crate::amend`].
+/// A request to retry, cancel, delete or move jobs. A selection by filter, or of all jobs, is done
+/// page by page: see [`crate::amend`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AmendJobsRequest {
-    /// To which. Ids are at most [`crate::limits::AMEND_MAX`], and are done in one call.
+    /// Which jobs. At most [`crate::limits::AMEND_MAX`] ids, which are all done in one call.
     pub selection: Selection,
     pub action: AmendAction,
-    /// Only to jobs that are in this state when it is done; `None` leaves that to the action.
+    /// Only jobs that are in this state at the moment of the change; `None` allows every state that
+    /// the action allows.
     pub only: Option<JobState>,
-    /// Where the call before this one ended; made by the store, and opaque to everybody else. Ids
-    /// do not heed it.
+    /// The cursor where the previous call ended. Only the store can read it. Ignored for ids.
     pub cursor: Option<String>,
-    /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids
-    /// do not heed it.
+    /// At most this many matching jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`].
+    /// Ignored for ids.
     pub max: usize,
 }
 
-/// What an amendment selects, once it is clear that it says what it means.
+/// A checked selection of jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AmendSelection<'a> {
-    /// These, and an answer for each.
+    /// These jobs; the result says which of them were refused.
     Ids(&'a [JobId]),
-    /// Those that fit; an empty filter, which only `All` comes to, fits every job.
+    /// All jobs that match. Only [`Selection::All`] leads to an empty filter, which matches every
+    /// job.
     Matching(Filter),
 }
 
 impl AmendJobsRequest {
-    /// What it selects. One that is over the limits, or whose filter says nothing, is refused.
+    /// Checks the selection. Refuses one that exceeds the limits, and one by an empty filter.
     pub fn check_selection(&self) -> StoreResult<AmendSelection<'_>> {
         match &self.selection {
             Selection::Ids(ids) | Selection::Within(_, ids) => {
@@ -104,32 +105,31 @@ impl AmendJobsRequest {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AmendResult {
-    /// To how many jobs it was applied.
+    /// The number of jobs that were changed.
     pub applied: usize,
-    /// To which it was not, and why. By filter a job fits only if the action could apply to it, so
-    /// that what is refused are the jobs whose unique key has a new holder, and those whose queue
-    /// is full.
+    /// The jobs that were refused, and why. A filter matches only jobs that the action could apply
+    /// to. So it only reports jobs whose unique key has a new holder and jobs whose queue is full.
     pub refused: Vec<(JobId, AmendRefusal)>,
-    /// Where to go on; `None` at the end, and for ids.
+    /// The cursor for the next call; `None` at the end, and for ids.
     pub next: Option<String>,
 }
 
-/// How many jobs of a queue are in which state.
+/// The number of jobs of a queue, per state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StateCounts([u64; JobState::ALL.len()]);
 
 impl StateCounts {
-    /// How many are in `state`.
+    /// The number of jobs in `state`.
     pub const fn of(&self, state: JobState) -> u64 {
         self.0[state as usize]
     }
 
-    /// The count of `state`, to be set.
+    /// The count of `state`, for writing.
     pub const fn of_mut(&mut self, state: JobState) -> &mut u64 {
         &mut self.0[state as usize]
     }
 
-    /// How many have not ended.
+    /// The number of jobs that have not ended.
     pub fn live(&self) -> u64 {
         JobState::ALL
             .into_iter()
@@ -139,7 +139,7 @@ impl StateCounts {
     }
 }
 
-/// What has ever happened in a queue; kept when the jobs are gone.
+/// Counters of everything that ever happened in a queue. They stay when jobs are removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueTotals {
     pub enqueued: u64,
@@ -154,29 +154,29 @@ pub struct QueueTotals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueStatus {
     pub name: QueueName,
-    /// Whether its jobs are given out.
+    /// Whether workers may claim its jobs.
     pub state: QueueState,
-    /// How many jobs are where.
+    /// The number of jobs per state.
     pub counts: StateCounts,
-    /// What has ever happened in it.
+    /// Counters since the queue was created.
     pub totals: QueueTotals,
-    /// When the job that is claimed next was to run.
+    /// The `run_at` of the ready job that is claimed next.
     pub next_ready: Option<Time>,
     pub bounds: QueueBounds,
 }
 
-/// A job that comes in dead: taken back from an export, or given up by a process that never queued
-/// it.
+/// A dead letter that the store takes in: imported from an export, or from a stream or table, which
+/// never enqueued the job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewDeadLetter {
-    /// What a producer would have handed in. Its time to run is when it was last to run.
+    /// The job as a producer would have pushed it. Its `run_at` is when it was last to run.
     pub job: NewJob,
-    /// Runs that ended by themselves.
+    /// Runs that ended by themselves; runs whose worker vanished do not count.
     pub attempts: u32,
     pub lost_leases: u32,
     /// How often an operator requeued it.
     pub requeues: u32,
-    /// When it came in first.
+    /// When the job was first enqueued.
     pub inserted_at: Time,
     pub finished_at: Time,
     pub reason: EndReason,
@@ -184,7 +184,7 @@ pub struct NewDeadLetter {
 }
 
 impl NewDeadLetter {
-    /// What its death has in common with others.
+    /// The fingerprint of its death, which groups it with deaths of the same cause.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of_death(Some(self.reason), &self.history)
     }
@@ -194,12 +194,12 @@ impl NewDeadLetter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UniqueKeyHolder {
     pub job: JobId,
-    /// Where it stands; `None` if it is gone, and left its key behind.
+    /// The holder's state; `None` if the job was removed and its key stayed behind.
     pub state: Option<JobState>,
 }
 
 impl UniqueKeyHolder {
-    /// Whether it has not ended: it waits, is ready, or runs.
+    /// Whether the holder has not ended: it waits, is ready, or runs.
     pub fn is_live(&self) -> bool {
         self.state.is_some_and(|state| !state.is_final())
     }
@@ -207,61 +207,61 @@ impl UniqueKeyHolder {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListGroupsRequest {
-    /// Of this queue; of all if `None`.
+    /// The groups of this queue; of all queues if `None`.
     pub queue: Option<QueueName>,
-    /// At most so many, the largest first; clamped to 1 … [`crate::limits::GROUPS_MAX`].
+    /// At most this many groups, largest first; clamped to 1 … [`crate::limits::GROUPS_MAX`].
     pub limit: usize,
 }
 
-/// Dead letters of one queue that died of the same.
+/// Dead letters of one queue that share a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterGroup {
     pub queue: QueueName,
-    /// What they have in common.
+    /// The fingerprint that all of them share.
     pub fingerprint: Fingerprint,
     pub count: u64,
-    /// When the first of those present died.
+    /// The earliest death among the dead letters that are still there.
     pub first_at: Time,
-    /// When the last one did.
+    /// The latest death among them.
     pub last_at: Time,
-    /// The last one; of several at one time the one that came in last.
+    /// The dead letter that died last; among equal times, the one that was inserted last.
     pub sample: JobId,
 }
 
-/// Whether a queue gives out its jobs.
+/// Whether workers may claim jobs of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueState {
     Active,
-    /// It takes jobs in and keeps them.
+    /// The queue accepts pushes, but no job is claimed.
     Paused,
 }
 
-/// A worker as its beats show it.
+/// A worker as its heartbeats show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerStatus {
     pub name: WorkerName,
     pub queues: Vec<QueueName>,
-    /// Its last sign of life.
+    /// The time of its last heartbeat.
     pub seen_at: Time,
-    /// How many jobs it holds.
+    /// The number of jobs that it has leased.
     pub running: u64,
 }
 
-/// Leases that have ended and that nobody has taken over.
+/// Leases that have expired and whose jobs nobody has taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExpiredLeases {
-    /// How many claims there are, or of them parts in a queue or level; at most about
-    /// [`crate::limits::EXPIRED_COUNTED_MAX`].
+    /// The number of expired claims; a store may count each queue or priority level of a claim. It
+    /// counts no further than about [`crate::limits::EXPIRED_COUNTED_MAX`].
     pub count: usize,
-    /// When the first of them ended.
+    /// When the first of these leases expired.
     pub first: Option<Time>,
 }
 
-/// How long the ended jobs of a queue stay.
+/// How long a queue keeps its ended jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
     pub done_for: Span,
-    /// And no more than so many of them.
+    /// At most this many done jobs, even if they are younger.
     pub done_max: u64,
     pub cancelled_for: Span,
     pub dead_for: Span,
@@ -278,19 +278,19 @@ impl Default for Retention {
     }
 }
 
-/// What ended jobs to keep.
+/// Which ended jobs to keep; pruning removes the rest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PruneRequest {
-    /// For queues without an entry; `None` leaves them alone: whoever knows nothing of a queue
-    /// removes nothing of it.
+    /// The retention of queues without an entry; `None` leaves them alone, because a process that
+    /// does not know a queue's settings must not remove its jobs.
     pub default: Option<Retention>,
     pub queues: Vec<(QueueName, Retention)>,
-    /// At most so many removals in one call; clamped to [`crate::limits::PRUNE_MAX`].
+    /// At most this many removals in one call; clamped to [`crate::limits::PRUNE_MAX`].
     pub max: usize,
 }
 
 impl PruneRequest {
-    /// The shelf of a queue; `None` if it is left alone.
+    /// The retention of a queue; `None` if it is left alone.
     pub fn retention_for(&self, queue: &QueueName) -> Option<Retention> {
         self.queues
             .iter()
@@ -303,9 +303,9 @@ impl PruneRequest {
 pub struct PruneResult {
     pub done: usize,
     pub cancelled: usize,
-    /// Dead jobs. Never silent: whoever prunes says so.
+    /// Dead jobs that were removed. The caller must report them.
     pub dead: usize,
-    /// Whether the next call would find more, or has queues left to look at.
+    /// Whether the next call would remove more, or has queues left to check.
     pub more: bool,
 }
 
@@ -313,13 +313,13 @@ pub struct PruneResult {
 pub trait OperatorStore: Send + Sync {
     async fn job(&self, id: JobId, now: Time) -> StoreResult<Option<Job>>;
 
-    /// All jobs of an id, by their queues. Where a store knows ids by their queue, several queues
-    /// may have one each; elsewhere there is one or none.
+    /// All jobs with this id, ordered by queue. In a store that identifies a job by queue and id,
+    /// several queues may have a job of the same id; in other stores there is at most one.
     async fn locate(&self, id: JobId, now: Time) -> StoreResult<Vec<Job>> {
         Ok(self.job(id, now).await?.into_iter().collect())
     }
 
-    /// Jobs of a queue by their ids, in the order of `ids`; `None` where the queue has no such job.
+    /// Reads jobs of a queue by id, in the order of `ids`; `None` where the queue has no such job.
     /// At most [`crate::limits::FIND_MAX`].
     async fn find(
         &self,
@@ -330,27 +330,27 @@ pub trait OperatorStore: Send + Sync {
 
     async fn jobs(&self, query: ListJobsRequest, now: Time) -> StoreResult<ListJobsResult>;
 
-    /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until
-    /// there is none. A move to a new queue is refused as [`super::StoreError::TooManyQueues`]
-    /// where a push to it would be, and then nothing is moved.
+    /// Applies an action to jobs, as [`crate::amend`] permits; the caller repeats it with `next`
+    /// until there is none. Fails with [`super::StoreError::TooManyQueues`] and moves nothing if a
+    /// move needs a new queue and the store already has its maximum number of queues.
     async fn amend(&self, amendment: AmendJobsRequest, now: Time) -> StoreResult<AmendResult>;
 
-    /// All queues, by name. The counts equal what a count of the jobs would give.
+    /// All queues, by name. The counts equal what counting the jobs would give.
     async fn queues(&self, now: Time) -> StoreResult<Vec<QueueStatus>>;
 
-    /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if
-    /// the id is known in whatever state, or `Full`. A letter of a new queue is taken in however
-    /// many queues there are. They count as taken in and as dead. No unique
-    /// key is taken: a dead job holds none.
+    /// Inserts dead letters, within the bounds of their queues. Answers `Inserted`, `Same` if the
+    /// store has the id in whatever state, or `Full`. The limit on the number of queues does not
+    /// apply. The letters count as enqueued and as dead. They take no unique key: a dead job holds
+    /// none.
     async fn bury(
         &self,
         burials: Vec<NewDeadLetter>,
         now: Time,
     ) -> StoreResult<Vec<EnqueueOutcome>>;
 
-    /// Who holds these unique keys of a queue, in the order of the keys. Where [`crate::unique`]
-    /// says that a key is free, it is still answered who took it last, as long as that job has not
-    /// ended: its work is on its way, whoever may push more of it.
+    /// The holders of these unique keys of a queue, in the order of `keys`. Where a key is free by
+    /// the rules of [`crate::unique`], this still answers the job that took it last, until that job
+    /// ends: its work is still under way, although somebody may push more of it.
     async fn unique_holders(
         &self,
         queue: QueueName,
@@ -358,7 +358,7 @@ pub trait OperatorStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<Option<UniqueKeyHolder>>>;
 
-    /// Groups of deaths: the largest first, of equal ones the one that died last, then by queue and
+    /// Groups of dead letters: largest first, then latest death first, then by queue and
     /// fingerprint.
     async fn groups(
         &self,
@@ -366,17 +366,16 @@ pub trait OperatorStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<DeadLetterGroup>>;
 
-    /// Sets how much a queue holds, for everybody; a queue that does not exist yet comes into
-    /// being. What is over a new bound already stays.
+    /// Sets the bounds of a queue, for all processes; creates the queue if it does not exist. Jobs
+    /// that already exceed a new bound stay.
     async fn set_bounds(&self, queue: QueueName, bounds: QueueBounds, now: Time)
     -> StoreResult<()>;
 
-    /// Marks queues as configured, whatever bounds they have: a store that has as many queues as it
-    /// may have takes them all the same, and no pruning forgets them. A queue that does not exist
-    /// yet comes into being.
+    /// Marks queues as configured; creates those that do not exist. The limit on the number of
+    /// queues does not apply to them, and pruning never forgets them, whatever bounds they have.
     async fn declare_queues(&self, queues: Vec<QueueName>) -> StoreResult<()>;
 
-    /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
+    /// Resumes or pauses a queue, for all workers; creates the queue if it does not exist.
     async fn set_queue_state(
         &self,
         queue: QueueName,
@@ -384,40 +383,40 @@ pub trait OperatorStore: Send + Sync {
         now: Time,
     ) -> StoreResult<()>;
 
-    /// All workers that beat within `within`, by name.
+    /// All workers with a heartbeat within `within`, by name.
     async fn workers(&self, within: Span, now: Time) -> StoreResult<Vec<WorkerStatus>>;
 
-    /// The leases that ended before this time and that nobody has taken over.
+    /// The leases that expired before this time and whose jobs nobody has taken over.
     async fn expired_leases(&self, before: Time) -> StoreResult<ExpiredLeases>;
 
-    /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now`
-    /// minus the shelf's span, and done ones over the shelf's number. Forgets the unique keys of
-    /// jobs that are gone once their period is over.
+    /// Removes ended jobs beyond their retention, oldest first: jobs that ended at or before `now`
+    /// minus the span of their state, and done jobs beyond `done_max`. Forgets the unique keys of
+    /// removed jobs once their period is over.
     ///
-    /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of
-    /// the same store object goes on where it stopped. A queue that was found empty for
+    /// One call checks at most [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of the
+    /// same store object continues behind them. A queue that was empty for
     /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds, is
-    /// declared or is paused; a job that is pushed to it at the same moment is not lost.
+    /// declared or is paused. A job that is pushed to it at the same moment is not lost.
     async fn prune(&self, retention: PruneRequest, now: Time) -> StoreResult<PruneResult>;
 }
 
-/// How much a job counts against [`crate::limits::PAGE_BYTES_MAX`].
+/// The bytes that a job counts against [`crate::limits::PAGE_BYTES_MAX`].
 pub fn page_bytes(job: &Job) -> usize {
     job.payload.len() + job.history.as_bytes().map_or(0, <[u8]>::len)
 }
 
-/// Refuses to find more than the limits allow.
+/// Refuses a lookup of more ids than the limit.
 pub fn check_ids(ids: &[JobId]) -> StoreResult<()> {
     check_count("find jobs", ids.len(), FIND_MAX)
 }
 
-/// Refuses a question that is over the limits.
+/// Refuses a lookup of more unique keys than the limit.
 pub fn check_keys(keys: &[UniqueKey]) -> StoreResult<()> {
     check_count("look for holders", keys.len(), HOLDERS_MAX)
 }
 
 impl AmendJobsRequest {
-    /// The queue that its ids are looked for in; `None` leaves it to the store to find them.
+    /// The queue in which to look up the ids; `None` lets the store find their queues.
     pub const fn within(&self) -> Option<&QueueName> {
         match &self.selection {
             Selection::Within(queue, _) => Some(queue),
@@ -425,7 +424,7 @@ impl AmendJobsRequest {
         }
     }
 
-    /// Whether it may be done to a job in `state`.
+    /// Whether the request applies to a job in `state`.
     pub fn permits(&self, state: JobState) -> Result<(), AmendRefusal> {
         if self.only.is_some_and(|meant| meant != state) {
             return Err(AmendRefusal::OtherState(state));

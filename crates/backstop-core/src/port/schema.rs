@@ -11,20 +11,20 @@
 
 use super::error::{StoreError, StoreResult};
 
-/// What a store says about its schema.
+/// The version mark that a store has in its database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchemaMark {
-    /// There is no schema yet.
+    /// The database has no schema yet.
     Missing,
-    /// A program from before version 1 made it. Its numbers mean something else than ours.
+    /// A pre-release of backstop made it. Its version numbers mean something else than ours.
     PreRelease,
-    /// A schema of this version.
     Version(u32),
 }
 
 impl SchemaMark {
-    /// The version, 0 if there is no schema yet. Refuses a store of a pre-release, and one that is
-    /// newer than `newest`. `instead` says what else the user can take, such as "a new file".
+    /// Returns the version, 0 if there is no schema yet. Refuses a store of a pre-release, and one
+    /// that is newer than `newest`. `instead` says what else the user can use, such as "a new
+    /// file".
     pub fn check(self, doing: &'static str, newest: u32, instead: &str) -> StoreResult<u32> {
         match self {
             Self::Missing => Ok(0),
@@ -47,19 +47,19 @@ impl SchemaMark {
     }
 }
 
-/// The steps from version 1 to the newest one, in order: the first one leads to version 2. A step
-/// is SQL that a store runs in one transaction. It is never changed once it was released.
+/// The upgrade steps from version 1 to the newest one, in order: the first one leads to version 2.
+/// A step is SQL that a store runs in one transaction. A released step is never changed.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeSteps<'a>(pub &'a [&'a str]);
 
 impl<'a> UpgradeSteps<'a> {
-    /// The version that the last step leads to.
+    /// The version after the last step.
     pub const fn newest(self) -> u32 {
         self.0.len() as u32 + 1
     }
 
-    /// What a store of this version still needs, each step with the version it leads to. A store
-    /// without a schema, of version 0, needs one step: `schema`, which makes the newest version.
+    /// The steps that a store of this version needs, each with the version it leads to. A store
+    /// without a schema, of version 0, needs one step: `schema`, which creates the newest version.
     pub fn steps_from(self, version: u32, schema: &'a str) -> Vec<(u32, &'a str)> {
         if version == 0 {
             return vec![(self.newest(), schema)];

@@ -1,4 +1,4 @@
-//! A store as a whole: its shape, its clock, its hints and its promise.
+//! A store as a whole: its schema, its clock, its hints and its durability promise.
 
 use super::backlog::JobStore;
 use super::cells::CellStore;
@@ -10,66 +10,65 @@ use async_trait::async_trait;
 
 #[async_trait]
 pub trait Store: JobStore + OperatorStore + CellStore + StreamStore {
-    /// Brings the store's shape up to what this version needs. Can be killed at any step and run
-    /// again.
+    /// Upgrades the schema to the version that this program needs. It can be killed at any step and
+    /// run again.
     async fn migrate(&self) -> StoreResult<MigrationResult>;
 
-    /// Whether there is nothing of it yet, so that [`Store::migrate`] would make it. Writes
-    /// nothing. One that exists as soon as it is open says no.
+    /// Whether the store has no schema yet, so that [`Store::migrate`] would create it. Writes
+    /// nothing. A store that creates its schema when it is opened answers no.
     async fn is_new(&self) -> StoreResult<bool>;
 
-    /// The time by the store's clock: one time line for everybody who uses the store.
+    /// The store's clock. Everybody who uses the store uses this one time line.
     async fn time(&self) -> StoreResult<Time>;
 
-    /// Hints that there may be something to claim or to promote.
+    /// Subscribes to hints that jobs may be ready to claim or due to be promoted.
     fn watch(&self) -> Box<dyn HintSubscription>;
 
-    /// Reads the live settings and says what can be relied on.
+    /// Reads the live settings of the server and reports what durability they allow.
     async fn examine(&self) -> StoreResult<ExaminationReport>;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MigrationResult {
-    /// The version found; 0 for a new store.
+    /// The version before the migration; 0 for a new store.
     pub from: u32,
-    /// The version it has now.
+    /// The version after the migration.
     pub to: u32,
 }
 
-/// A subscription to hints. What happened since it was made, or since its last hint, is never
-/// missed within one process; from other processes hints may be late, lost or never come. Polling
-/// is the truth.
+/// A subscription to hints. Within one process, no change after the subscription or after its last
+/// hint is missed. Hints from other processes may be late or lost, so a worker also polls.
 #[async_trait]
 pub trait HintSubscription: Send {
     /// Waits for the next hint. Safe to drop while waiting.
     async fn next(&mut self);
 }
 
-/// What can be relied on.
+/// What durability a store's live settings allow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExaminationReport {
-    /// What kind of store, and which version.
+    /// The kind of store and the version of its server.
     pub store: String,
-    /// The promise that its live settings allow, in words.
+    /// The durability promise that the live settings allow, in words.
     pub promise: String,
     pub findings: Vec<StoreFinding>,
 }
 
-/// One thing that was looked at.
+/// One setting that [`Store::examine`] checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreFinding {
     pub severity: FindingSeverity,
-    /// What it is, and what it is set to.
+    /// The setting and its value.
     pub what: String,
-    /// What to do about it, if anything.
+    /// What the user should change, if anything.
     pub advice: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingSeverity {
     Good,
-    /// Works, but somebody should know.
+    /// The store works, but the user should know about this.
     Warning,
-    /// Falls short of the promise.
+    /// The setting breaks the durability promise.
     Bad,
 }

@@ -1,9 +1,9 @@
-//! Ordered streams: what arrives is kept per key until whoever has the key's lease has dealt with
-//! it.
+//! Ordered streams: the store keeps records per key until the holder of the key's lease has handled
+//! them.
 //!
-//! A store knows nothing of the rules of [`crate::stream`]. It keeps records by position, hands
-//! keys out under a lease, and takes in what was decided about them, all in one step. When a key is
-//! to be looked at again is a date in the store: it can neither be lost nor be there twice.
+//! A store knows nothing of the rules of [`crate::stream`]. It keeps records by position, leases
+//! keys, and applies what the rules decided about a key in one atomic step. The store also keeps
+//! the time at which each key is due again, so a wake-up can neither be lost nor exist twice.
 
 use super::backlog::{check_count, check_term};
 use super::error::{StoreError, StoreResult};
@@ -14,46 +14,48 @@ use crate::stream::{KeyChange, Record, StoredKey, StreamCounts};
 use crate::time::Time;
 use async_trait::async_trait;
 
-/// What became of an offered record.
+/// What the store did with an offered record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfferOutcome {
-    /// It is kept, durably, until it has been dealt with.
+    /// The store keeps the record durably until it has been handled.
     Held,
-    /// A record of its key and position is kept already; that one stays.
+    /// The key already has a record at this position; that one stays.
     Duplicate,
-    /// Its key keeps [`limits::KEY_RECORDS_MAX`] records. Nothing was taken.
+    /// The key already has [`limits::KEY_RECORDS_MAX`] records. Nothing was stored.
     Full,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TakeRequest {
     pub stream: StreamName,
-    /// The number of their leases; drawn anew for every take, and the same only to repeat one.
+    /// The lease number of all keys taken; drawn anew for every take. Only a repeated call reuses
+    /// it.
     pub number: LeaseNumber,
     pub worker: WorkerName,
-    /// Until when the keys are its own.
+    /// When the leases end, unless they are renewed.
     pub until: Time,
     pub wanted: KeySelection,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySelection {
-    /// These, whether there is something to decide or not, and whether they exist or not; none that
-    /// somebody else has.
+    /// These keys, whether they are due or not, and whether they exist or not; except those that
+    /// another worker has leased.
     Keys(Vec<StreamKey>),
-    /// These, even from under somebody else's hands: what that one decides is stale from now on.
+    /// These keys, even if another worker has leased them. What that worker decides from now on is
+    /// stale.
     Seized(Vec<StreamKey>),
-    /// At most so many of those that are due, the longest due first.
+    /// At most this many due keys, longest due first.
     Due(usize),
 }
 
-/// Keys in the hands of who asked for them.
+/// The keys that a take leased.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TakeResult {
-    /// Those that were to be had, in no order.
+    /// The leased keys, in no particular order.
     pub keys: Vec<StoredKey>,
-    /// When the next key of the stream is due, the end of leases included; not after `now` if more
-    /// are due than one call hands out. Only for [`Wanted::Due`].
+    /// When the next key of the stream is due, the ends of leases included. Not later than `now` if
+    /// more keys are due than one call takes. Only set for [`KeySelection::Due`].
     pub next_due: Option<Time>,
 }
 
@@ -62,44 +64,44 @@ pub struct TakeResult {
 pub struct KeyLease {
     pub stream: StreamName,
     pub key: StreamKey,
-    /// The take that gave it out.
+    /// The number of the take that granted the lease.
     pub number: LeaseNumber,
 }
 
-/// What was decided about a key.
+/// A decision about a key, to be written under its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyAdvance {
-    /// The right to say so.
+    /// The lease that allows the decision.
     pub lease: KeyLease,
-    /// Counted up by the holder of a lease from 1 on: a repeated turn is recognised, and counts
-    /// once.
+    /// The holder of the lease counts its turns from 1, so that the store recognises a repeated
+    /// turn and applies it once.
     pub turn: u32,
-    /// [`StoredKey::arrived`] as it was taken: what arrived since then is yet to be looked at.
+    /// [`StoredKey::arrived`] at the take. Records that arrived later still have to be looked at.
     pub seen: u64,
     pub change: KeyChange,
-    /// What becomes of the lease.
+    /// Whether the lease goes on.
     pub lease_action: KeyLeaseAction,
 }
 
-/// What becomes of a lease.
+/// What the store does with the lease of an advanced key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyLeaseAction {
-    /// It goes on until then.
+    /// The lease goes on until this time.
     Keep(Time),
-    /// It ends. The key is due at this time, and at once if something arrived since it was taken.
+    /// The lease ends. The key is due at this time, or at once if a record arrived since the take.
     Release(Option<Time>),
-    /// It ends, and all records of the key go, also those that arrived since it was taken. Without
-    /// a watermark and a standing nothing is left of the key. Of a key that is not there this is
-    /// always applied.
+    /// The lease ends and the store removes all records of the key, also those that arrived since
+    /// the take. Without a watermark and a state nothing is left of the key. On a key that does not
+    /// exist this is always applied.
     Clear,
 }
 
-/// What became of a decision.
+/// What the store did with a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceOutcome {
-    /// It counts; also said when the very same turn of a lease is repeated.
+    /// The store applied it. A repetition of the same turn of a lease gets this answer too.
     Applied,
-    /// The lease was no longer the current one. Nothing was changed.
+    /// The lease was no longer current. Nothing was changed.
     Stale,
 }
 
@@ -110,18 +112,18 @@ pub struct StreamStatus {
     pub keys: u64,
     pub holding: u64,
     pub records: u64,
-    /// When the oldest of them came in.
+    /// When the oldest stored record arrived.
     pub oldest: Option<Time>,
     pub counts: StreamCounts,
 }
 
-/// A part of the list of keys.
+/// A request for one page of the keys of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListKeysRequest {
     pub stream: StreamName,
     pub after: Option<StreamKey>,
     pub filter: KeyFilter,
-    /// At most so many; clamped to 1 … [`limits::PAGE_MAX`].
+    /// At most this many keys; clamped to 1 … [`limits::PAGE_MAX`].
     pub limit: usize,
 }
 
@@ -134,7 +136,7 @@ pub enum KeyFilter {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyLeaseHolder {
     pub worker: WorkerName,
-    /// The end of its lease, unless it keeps it.
+    /// When its lease ends, unless the worker renews it.
     pub until: Time,
 }
 
@@ -142,14 +144,14 @@ pub struct KeyLeaseHolder {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyStatus {
     pub key: StreamKey,
-    /// The last position that was handled or passed.
+    /// The last position that was handled or passed over.
     pub watermark: Option<i64>,
-    /// What the rules remember, as bytes.
+    /// What the stream rules remember about the key, as opaque bytes.
     pub state: Vec<u8>,
     pub records: u64,
-    /// When the oldest of them came in.
+    /// When the oldest stored record arrived.
     pub oldest: Option<Time>,
-    /// When it is due, if nobody has it.
+    /// When the key is due; `None` while it is leased.
     pub due: Option<Time>,
     pub holder: Option<KeyLeaseHolder>,
 }
@@ -160,18 +162,17 @@ pub struct KeyStatus {
 ///
 /// | what happens | the key is due |
 /// |---|---|
-/// | a record is held; nobody has the key | now, or as it was if that is earlier |
-/// | a record is held; somebody has the key | at the end of the lease, or as it was if that is earlier |
-/// | it is taken, kept or advanced with [`Then::Keep`], and has records | at the end of the lease |
-/// | it is taken, kept or advanced with [`Then::Keep`], and has none | never |
-/// | it is released, and something arrived that was not seen | now |
-/// | it is released, and nothing did | at the time said, or never |
-/// | it is cleared | never |
+/// | a record is held; the key is not leased | now, or as before if that is earlier |
+/// | a record is held; the key is leased | when the lease ends, or as before if that is earlier |
+/// | taken, renewed, or advanced and kept; it has records | when the lease ends |
+/// | taken, renewed, or advanced and kept; it has no records | never |
+/// | released, and a record arrived since the take | now |
+/// | released, and none arrived | at the time named, or never |
+/// | cleared | never |
 #[async_trait]
 pub trait StreamStore: Send + Sync {
-    /// Takes records in. When it answers, those held are durable, and their keys are due: at once,
-    /// or as soon as the lease that somebody has on them is over. Answers in the order of
-    /// `records`.
+    /// Stores records; answers in the order of `records`. Records that it holds are durable once
+    /// this returns. Their keys are due at once, or when the current lease on the key ends.
     async fn offer(
         &self,
         stream: StreamName,
@@ -179,16 +180,15 @@ pub trait StreamStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<OfferOutcome>>;
 
-    /// Hands keys out: none that is under a lease which has not expired, as
-    /// [`crate::lease::is_expired`] says, unless it is seized. A repeated take answers with the
-    /// keys that are still under its number, and with no others; once all of them are released, the
-    /// number is as good as new. Once the records of those handed out make
-    /// [`limits::TAKE_BYTES_MAX`], others have to wait for the next take. As little durable by
-    /// itself as a claim.
+    /// Leases keys. A key whose lease has not expired (see [`crate::lease::is_expired`]) is only
+    /// taken if it is seized. A repeated take returns the keys that still have its lease number,
+    /// and no others; once all of them are released, the number counts as new. The take stops once
+    /// the records of its keys reach [`limits::TAKE_BYTES_MAX`] bytes. Like a claim, it need not be
+    /// durable when it returns.
     async fn take(&self, take: TakeRequest, now: Time) -> StoreResult<TakeResult>;
 
-    /// Makes leases last until `until`, as [`crate::lease::extended`] says, and tells which of them
-    /// are no longer the current ones.
+    /// Renews leases until `until`, by the rule of [`crate::lease::extend_lease`], and returns
+    /// those that are no longer current.
     async fn keep(
         &self,
         leases: Vec<KeyLease>,
@@ -196,8 +196,8 @@ pub trait StreamStore: Send + Sync {
         now: Time,
     ) -> StoreResult<Vec<KeyLease>>;
 
-    /// Takes in what was decided, each by itself and durably; answers in the order of `advances`.
-    /// The only way a watermark moves or a record goes.
+    /// Applies decisions, each on its own and durably; answers in the order of `advances`. Only
+    /// this moves a watermark or removes a record.
     async fn advance(
         &self,
         advances: Vec<KeyAdvance>,
@@ -206,11 +206,11 @@ pub trait StreamStore: Send + Sync {
 
     async fn streams(&self) -> StoreResult<Vec<StreamStatus>>;
 
-    /// The next keys of a stream, by the bytes of their names.
+    /// Lists the next keys of a stream, ordered by the bytes of their names.
     async fn stream_keys(&self, query: ListKeysRequest, now: Time) -> StoreResult<Vec<KeyStatus>>;
 
-    /// One key with the records that a take would bring along; nothing is leased. Once these
-    /// records make [`limits::PAGE_BYTES_MAX`], no further one is read: [`StoredKey::count`] says
+    /// Reads one key with the records that a take would return, without leasing it. It stops
+    /// reading records once they reach [`limits::PAGE_BYTES_MAX`] bytes; [`StoredKey::count`] says
     /// how many there are.
     async fn stream_key(
         &self,
@@ -219,7 +219,7 @@ pub trait StreamStore: Send + Sync {
     ) -> StoreResult<Option<StoredKey>>;
 }
 
-/// Refuses an offer that is over the limits.
+/// Refuses an offer that exceeds the limits.
 pub fn check_offer(records: &[Record]) -> StoreResult<()> {
     check_count("offer", records.len(), limits::OFFER_MAX)?;
     let bytes: usize = records.iter().map(|record| record.payload.len()).sum();
@@ -234,7 +234,7 @@ pub fn check_offer(records: &[Record]) -> StoreResult<()> {
     bad.map_or(Ok(()), |bad| Err(StoreError::misuse("offer", bad)))
 }
 
-/// Refuses a take that is over the limits.
+/// Refuses a take that exceeds the limits.
 pub fn check_take(take: &TakeRequest, now: Time) -> StoreResult<()> {
     match &take.wanted {
         KeySelection::Keys(keys) | KeySelection::Seized(keys) => {
@@ -245,7 +245,7 @@ pub fn check_take(take: &TakeRequest, now: Time) -> StoreResult<()> {
     check_term("take", take.until, now)
 }
 
-/// Refuses decisions that are over the limits.
+/// Refuses decisions that exceed the limits.
 pub fn check_advances(advances: &[KeyAdvance], now: Time) -> StoreResult<()> {
     check_count("advance", advances.len(), limits::STREAM_KEYS_MAX)?;
     let held = || advances.iter().flat_map(|advance| &advance.change.hold);

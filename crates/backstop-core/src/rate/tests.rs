@@ -7,7 +7,7 @@ fn limit(count: u32, per: &str) -> RateLimit {
     RateLimit::new(count, per.parse().expect("a span"))
 }
 
-/// What is asked for, in milliseconds after the start, and what is let through.
+/// Checks steps: milliseconds after the start, the runs wanted, and the runs admitted.
 fn check(limit: RateLimit, steps: &[(i64, u32, u32)]) {
     let mut rate = RateBucket::default();
     for (at_ms, wanted, expected) in steps {
@@ -114,7 +114,7 @@ fn a_clock_that_is_set_back_blocks_for_no_longer_than_a_full_bucket() {
 
 #[test]
 fn two_whose_clocks_differ_get_no_more_than_one_who_asks_alone() {
-    // A model of two workers that ask in turn for 20 s, one of them 400 ms ahead.
+    // A model of two workers that ask in turn for 20 s, one of them with a clock 400 ms ahead.
     let limit = limit(360, "1s");
     let mut rate = RateBucket::default();
     let taken: u32 = (0..800_i64)

@@ -1,18 +1,18 @@
-//! Secrets in free text: found by what stands before them.
+//! Secrets in free text, recognized by the text before them.
 
 use super::{REDACTED, Redaction, plain};
 use std::ops::Range;
 
-/// Words that only say how a credential is to be read.
+/// Words that only name the scheme of a credential.
 const SCHEMES: [&str; 6] = ["bearer", "basic", "digest", "token", "negotiate", "apikey"];
-/// A bare `Bearer` is followed by a credential only if it is as long as one; prose about bearers
+/// A bare `Bearer` counts only if a credential of this length follows; ordinary text about bearers
 /// goes on in words.
 const CREDENTIAL_BYTES_MIN: usize = 8;
-/// Letters alone may be a word; so many in a row are not.
+/// Up to this length, letters alone may be a word; a longer run is a credential.
 const WORD_BYTES_MAX: usize = 20;
 
 impl Redaction {
-    /// Replaces what follows a secret name, and passwords in addresses.
+    /// Replaces the values of secret names, and passwords in addresses.
     pub(super) fn free_text(&self, text: &str) -> String {
         let bytes = text.as_bytes();
         let (mut shown, mut copied, mut at) = (String::with_capacity(text.len()), 0, 0);
@@ -40,7 +40,7 @@ impl Redaction {
         shown
     }
 
-    /// Where the secret is that the name at `name` announces, if it does.
+    /// The range of the secret value that belongs to the name at `name`, if there is one.
     fn value_of(&self, text: &str, name: &Range<usize>) -> Option<Range<usize>> {
         let (bytes, word) = (text.as_bytes(), &text[name.clone()]);
         if word.eq_ignore_ascii_case("bearer") {
@@ -69,7 +69,8 @@ impl Redaction {
     }
 }
 
-/// Bytes beyond ASCII count, so that names begin and end between characters.
+/// Whether a byte belongs to a name. Bytes beyond ASCII do, so that names begin and end between
+/// characters.
 const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || !byte.is_ascii()
 }
@@ -89,8 +90,8 @@ fn blanks_end(bytes: &[u8], from: usize) -> usize {
     from + count(bytes, from, |byte| matches!(byte, b' ' | b'\t'))
 }
 
-/// Behind what sets a name and its value apart, and whether the name was in quotes. `::` sets apart
-/// the parts of a path.
+/// The end of the separator between a name and its value, and whether the name was quoted. `::` is
+/// no such separator: it separates the parts of a path.
 fn separator_end(bytes: &[u8], name_end: usize) -> Option<(usize, bool)> {
     let quote = name_end + count(bytes, name_end, |byte| byte == b'\\');
     let is_quoted = bytes.get(quote).is_some_and(|byte| is_quote(*byte));
@@ -104,8 +105,8 @@ fn separator_end(bytes: &[u8], name_end: usize) -> Option<(usize, bool)> {
     Some((end, is_quoted))
 }
 
-/// What stands between quotes, which may themselves be escaped; to the end of the text if they are
-/// not closed.
+/// The range between quotes, which may themselves be escaped; to the end of the text if the quotes
+/// are not closed.
 fn quoted(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let escapes = count(bytes, from, |byte| byte == b'\\');
     let quote = *bytes.get(from + escapes).filter(|byte| is_quote(**byte))?;
@@ -121,7 +122,7 @@ fn quoted(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     Some(start..bytes.len())
 }
 
-/// Behind the bracket that closes the one at `from`; the end of the text if none does.
+/// The position after the bracket that closes the one at `from`; the end of the text if none does.
 fn brackets_end(bytes: &[u8], from: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, byte) in bytes[from..].iter().enumerate() {
@@ -143,7 +144,7 @@ fn line_end(bytes: &[u8], from: usize, quote: Option<u8>) -> usize {
     })
 }
 
-/// Behind the word at `from`, and behind the next one if the first only says how to read it.
+/// The end of the word at `from`, or of the next word if the first one names a scheme.
 fn words_end(text: &str, from: usize) -> usize {
     let end = word_end(text, from);
     let is_scheme = SCHEMES
@@ -170,7 +171,7 @@ fn word_end(text: &str, from: usize) -> usize {
         .map_or(text.len(), |length| from + length)
 }
 
-/// What follows a bare `Bearer`, if it looks like a credential.
+/// The text after a bare `Bearer`, if it looks like a credential.
 fn bare_credential(text: &str, from: usize) -> Option<Range<usize>> {
     let start = blanks_end(text.as_bytes(), from);
     let end = word_end(text, start);
@@ -180,7 +181,7 @@ fn bare_credential(text: &str, from: usize) -> Option<Range<usize>> {
     (start > from && (is_long || is_mixed)).then_some(start..end)
 }
 
-/// The password of the address whose host, or user, begins at `from`.
+/// The password of the address whose authority begins at `from`.
 fn password(text: &str, from: usize) -> Option<Range<usize>> {
     let ends =
         |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '`' | '<' | '>');
@@ -189,7 +190,8 @@ fn password(text: &str, from: usize) -> Option<Range<usize>> {
     let colon = authority
         .find(':')
         .filter(|_| !authority.starts_with('['))?;
-    // A password may have a slash in it that should have been escaped; a port is a number.
+    // A password may contain a slash that should have been escaped. A port, however, consists of
+    // digits.
     let port = &authority[colon + 1..];
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let at_sign = match authority.rfind('@') {

@@ -1,15 +1,15 @@
-//! Secrets by what they are: passwords that this process knows, wherever somebody repeats them.
+//! Secrets known by value: passwords that this process knows, wherever they occur.
 
 use super::{REDACTED, Redaction, unescaped};
 use std::borrow::Cow;
 
-/// Shorter ones are parts of ordinary words: hiding them would hide the text around them, and tell
-/// what they are.
+/// Shorter values are parts of ordinary words: hiding them would hide the text around them, and
+/// reveal the values.
 const VALUE_BYTES_MIN: usize = 6;
 
 impl Redaction {
-    /// Hides these values as well, whatever stands before them. Those of less than 6 bytes are not
-    /// looked for.
+    /// Hides these values as well, whatever stands before them. Values of less than 6 bytes are
+    /// ignored.
     #[must_use]
     pub fn with_values(mut self, values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let values = values.into_iter().map(|value| value.as_ref().to_owned());
@@ -21,8 +21,7 @@ impl Redaction {
         self
     }
 
-    /// Hides the passwords of these addresses as well, as they are written there and as they are
-    /// meant.
+    /// Hides the passwords of these addresses as well, both percent-encoded and decoded.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let values: Vec<String> = addresses
@@ -44,8 +43,8 @@ impl Redaction {
         self.values.iter().fold(text, found)
     }
 
-    /// A JSON string without them; `None` if it has none of them. It is read first: it may be
-    /// escaped in more than one way.
+    /// Redacts a JSON string; `None` if it contains no secret value. The string is unescaped first,
+    /// because it may be escaped in more than one way.
     pub(super) fn string_without_values(&self, string: &str) -> Option<String> {
         if self.values.is_empty() {
             return None;
@@ -57,8 +56,8 @@ impl Redaction {
     }
 }
 
-/// The password of an address, written and meant. One that stands in the same address elsewhere, as
-/// in `postgres://postgres:postgres@host`, is a word and no secret.
+/// The password of an address, encoded and decoded. A password that also occurs elsewhere in the
+/// address, as in `postgres://postgres:postgres@host`, is an ordinary word and no secret.
 fn password_of(address: &str) -> Option<[String; 2]> {
     let (scheme, rest) = address.split_once("://")?;
     let (login, place) = rest.rsplit_once('@')?;
@@ -69,7 +68,7 @@ fn password_of(address: &str) -> Option<[String; 2]> {
     (!is_word).then(|| [password.to_owned(), percent_decoded(password).into_owned()])
 }
 
-/// Without the escapes of an address.
+/// Decodes the percent-encoding of an address.
 fn percent_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);

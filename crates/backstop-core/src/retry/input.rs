@@ -1,5 +1,5 @@
-//! Policies as people write them, in JSON or TOML, and the check that turns them into ones that
-//! work.
+//! Retry policies as people write them, in JSON or TOML, and the check that makes them valid
+//! policies.
 
 use super::{Jitter, RetryBand, RetryCurve, RetryPolicy};
 use crate::limits::{DELAY_MAX, RETRY_STEPS_MAX};
@@ -12,10 +12,10 @@ use std::marker::PhantomData;
 /// A policy that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPolicy {
-    /// Not in the form of a policy at all.
+    /// The input does not have the form of a policy.
     #[error("not a retry policy: {0}")]
     Unreadable(String),
-    /// Code cannot be written down.
+    /// A custom policy is code, which cannot be serialized.
     #[error(
         "a custom policy is code: give it to a queue's settings in the program that works the queue"
     )]
@@ -24,15 +24,15 @@ pub enum InvalidPolicy {
         "`{0}` is not a kind of policy; kinds are exponential, fibonacci, steps, progressive, constant, polynomial"
     )]
     UnknownKind(String),
-    /// A setting of another curve.
+    /// The field belongs to a different curve.
     #[error(
         "`{field}` does not belong to a policy of kind {kind}; remove it, or name another `kind`"
     )]
     Foreign { field: &'static str, kind: String },
-    /// A setting that must be there.
+    /// The curve needs a field that is missing.
     #[error("a policy of kind {kind} needs `{field}`")]
     Missing { field: &'static str, kind: String },
-    /// A setting out of bounds.
+    /// The value of a field is out of bounds.
     #[error("`{field}` must be {must}")]
     OutOfBounds {
         field: &'static str,
@@ -40,7 +40,7 @@ pub enum InvalidPolicy {
     },
 }
 
-/// What was written, before it is known to make sense.
+/// A policy as it was written, before it is checked.
 #[derive(Deserialize, Serialize, Default)]
 #[serde(deny_unknown_fields)]
 struct PolicyInput {
@@ -83,7 +83,8 @@ struct BandInput {
     every: Span,
 }
 
-/// Reads a list no further than its bound: a policy comes in with every job that has its own.
+/// Reads a list no further than its bound, because a policy arrives with every job that has its
+/// own.
 fn read_steps<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<T>>, D::Error> {
@@ -143,8 +144,7 @@ const UNLIMITED: &str = "unlimited";
 const CUSTOM: &str = "custom";
 
 impl RetryPolicy {
-    /// The policy that this JSON describes. One that names no kind is put over
-    /// [`RetryPolicy::of_queues`].
+    /// Parses a policy. One that names no kind changes single fields of [`RetryPolicy::of_queues`].
     pub fn from_json(json: &[u8]) -> Result<Self, InvalidPolicy> {
         let written = serde_json::from_slice(json)
             .map_err(|error| InvalidPolicy::Unreadable(error.to_string()))?;
@@ -170,8 +170,8 @@ impl<'de> Deserialize<'de> for RetryPolicy {
     }
 }
 
-/// The policy of a stream. One that names no kind is put over [`RetryPolicy::default`]: a record
-/// that fails blocks its key, and must not do so for hours.
+/// Parses the policy of a stream. One that names no kind changes single fields of
+/// [`RetryPolicy::default`]: a record that fails blocks its key, and must not do so for hours.
 pub fn deserialize_for_stream<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<RetryPolicy>, D::Error> {
@@ -181,7 +181,7 @@ pub fn deserialize_for_stream<'de, D: Deserializer<'de>>(
         .map_err(serde::de::Error::custom)
 }
 
-/// What was written, with the rest as `usual` has it.
+/// Fills the fields that were not written from `usual`.
 fn with_defaults(usual: PolicyInput, written: PolicyInput) -> PolicyInput {
     PolicyInput {
         kind: usual.kind,
@@ -195,7 +195,7 @@ fn with_defaults(usual: PolicyInput, written: PolicyInput) -> PolicyInput {
     }
 }
 
-/// Checks a policy; one that names no kind is put over `unnamed`.
+/// Checks a policy. One that names no kind changes single fields of `unnamed`.
 fn check_policy(written: PolicyInput, unnamed: &RetryPolicy) -> Result<RetryPolicy, InvalidPolicy> {
     let mut written = if written.kind.is_none() {
         with_defaults(self::policy_to_input(unnamed), written)
@@ -264,7 +264,7 @@ fn check_steps(delays: Vec<Span>) -> Result<RetryCurve, InvalidPolicy> {
     Ok(RetryCurve::Steps(delays))
 }
 
-/// The bands of the article the idea comes from.
+/// The default bands, from the article that the idea comes from.
 const BANDS: [RetryBand; 6] = [
     RetryBand {
         until: Span::days(1),
@@ -351,7 +351,8 @@ fn check_attempts(
         must,
     };
     match written {
-        // A progressive policy ends by age; three tries would end it within a quarter of an hour.
+        // A progressive policy ends by age; three attempts would end it within a quarter of an
+        // hour.
         None => Ok((kind != "progressive").then_some(3)),
         Some(AttemptsInput::Number(number)) => match u32::try_from(number) {
             Ok(number) if number >= 1 => Ok(Some(number)),
@@ -376,7 +377,7 @@ fn check_jitter(
         return Ok(usual);
     };
     if matches!(curve, RetryCurve::Polynomial) {
-        // Its formula has a random part already.
+        // The formula of the curve has a random part already.
         return Err(InvalidPolicy::Foreign {
             field: "jitter",
             kind: kind.to_owned(),
@@ -412,7 +413,7 @@ fn check_jitter(
     }
 }
 
-/// What is left after a curve took its own settings was meant for another one.
+/// Refuses fields that remain after the curve took its own: they belong to a different curve.
 fn refuse_foreign(left: &PolicyInput, kind: &str) -> Result<(), InvalidPolicy> {
     let fields = [
         ("base", left.base.is_some()),

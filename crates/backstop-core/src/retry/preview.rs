@@ -1,9 +1,9 @@
-//! The waits of a policy laid out, before anybody depends on them.
+//! A list of the waits of a policy, to check it before jobs depend on it.
 
 use super::{RandomDraw, RetryCurve, RetryPolicy};
 use crate::time::Span;
 
-/// The wait after one failure: somewhere between `min` and `max`.
+/// The wait after one failure: between `min` and `max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPreview {
     pub failures: u32,
@@ -11,11 +11,11 @@ pub struct RetryPreview {
     pub max: Span,
 }
 
-/// Policies of more runs are not added up.
+/// The lifetime is not computed for policies with more runs.
 const ADDED_UP_MAX: u32 = 1_000;
 
-/// How long a job that always fails lives at least: all its waits, at the lowest draw. `None` if
-/// its runs have no bound, or too many.
+/// How long a job that always fails lives at least: the sum of its waits at the lowest draw. `None`
+/// if the number of its runs is unbounded or too large.
 pub fn shortest_lifetime(policy: &RetryPolicy) -> Option<Span> {
     let max = policy.max_attempts().filter(|max| *max <= ADDED_UP_MAX)?;
     let waits = preview(policy, max.saturating_sub(1));
@@ -27,9 +27,9 @@ pub fn shortest_lifetime(policy: &RetryPolicy) -> Option<Span> {
     )
 }
 
-/// The waits after 1 to `attempts` failures, not cut by `max_attempts`. Where zero failures have a
-/// wait of their own (Fibonacci: a new row is due at once) it comes first; a progressive list ends
-/// with its last band.
+/// The waits after 1 to `attempts` failures, not cut by `max_attempts`. A Fibonacci curve begins
+/// with zero failures, because a new row is due at once. A progressive list ends with its last
+/// band.
 pub fn preview(policy: &RetryPolicy, attempts: u32) -> Vec<RetryPreview> {
     let first = u32::from(!matches!(policy.curve(), RetryCurve::Fibonacci { .. }));
     let mut age = Span::ZERO;

@@ -1,21 +1,21 @@
-//! When a schedule is due: a cron expression on the clocks of a time zone.
+//! Cron: when a schedule is due, as a cron expression on the clocks of a time zone.
 //!
-//! Which local dates and times an expression means is asked of `croner`, on a calendar without a
-//! zone. What a local time means where clocks are changed is decided here, and nowhere else:
+//! The crate `croner` finds the local dates and times of an expression, on a calendar without a
+//! zone. What a local time means where clocks change is decided here, and nowhere else:
 //!
 //! | local time | fixed (`30 2 * * *`, `0,30 1-3 * * *`) | elapsed (`0 * * * *`, `*/15 * * * *`, `*/10 2 * * *`) |
 //! |---|---|---|
-//! | ordinary | then | then |
-//! | skipped, the clock was set forward over it | once, right after the gap | not at all |
-//! | several of them skipped, or one just after the gap as well | once | as its own time says |
-//! | repeated, the clock was set back over it | once, the first | both times |
+//! | ordinary | due at that time | due at that time |
+//! | skipped, because the clock was set forward over it | due once, right after the gap | not due |
+//! | several skipped times, or a skipped one and one right after the gap | due once | each as its own row says |
+//! | repeated, because the clock was set back over it | due once, the first time | due both times |
 //!
 //! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names
-//! all 24 hours, however it writes them: such a one means a rhythm. Any other one is *fixed*: it
-//! means a time of day, which every day has exactly once.
+//! all 24 hours in any notation: it means a rhythm. Every other expression is *fixed*: it means a
+//! time of day, which each day has exactly once.
 //!
-//! A gap may be a whole day: Samoa had no 30 December 2011, and what was due on it is due at the
-//! first moment of the 31st.
+//! A gap may be a whole day: Samoa had no 30 December 2011, so the instants of that day are due at
+//! the first moment of the 31st.
 
 use crate::limits::{CLOCK_CHANGES_MAX, CRON_CHARS_MAX};
 use crate::time::Time;
@@ -33,17 +33,17 @@ pub struct Cron {
     pace: ClockChangeRule,
 }
 
-/// What an expression goes by where clocks are changed.
+/// The rule of an expression for local times that a clock change skips or repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ClockChangeRule {
     Fixed,
     Elapsed,
 }
 
-/// Text that is not a cron expression that ever comes true.
+/// Text that is not a cron expression, or one that never matches.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCron {
-    /// It has seconds, or years.
+    /// The expression has seconds, or years.
     #[error(
         "`{0}` has {1} fields; write five, without seconds and years: minute, hour, day of the month, month, day of the week, such as 30 8 * * *"
     )]
@@ -54,7 +54,7 @@ pub enum InvalidCron {
     Nickname(String),
     #[error("`{0}`: {1}")]
     Field(String, String),
-    /// It is longer than anything sensible.
+    /// The expression is longer than any sensible one.
     #[error("a cron expression has at most {CRON_CHARS_MAX} characters; this one has {0}")]
     TooLong(usize),
     #[error("`{0}` never comes: no date fits it")]
@@ -72,7 +72,7 @@ const NICKNAMES: [(&str, &str); 7] = [
 ];
 
 impl Cron {
-    /// The expression, if it is one that ever comes true.
+    /// Parses the expression, and rejects one that never matches.
     pub fn new(text: &str) -> Result<Self, InvalidCron> {
         let text = text.trim();
         if text.len() > CRON_CHARS_MAX {
@@ -100,8 +100,8 @@ impl Cron {
             pattern,
             pace,
         };
-        // Leap days come at the latest after eight years; whatever does not come from here on never
-        // does.
+        // A leap day comes after eight years at the latest, so an expression without a match from
+        // here on never matches.
         match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
             None => Err(InvalidCron::Never(text.to_owned())),
@@ -112,17 +112,18 @@ impl Cron {
         &self.text
     }
 
-    /// In plain words, such as `At 08:30`.
+    /// The expression in plain words, such as `At 08:30`.
     pub fn description(&self) -> String {
         self.pattern.describe()
     }
 
-    /// Whether it means the same instants in every zone, however the two are written.
+    /// Whether both expressions mean the same instants in every zone, even if they are written
+    /// differently.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.pattern == other.pattern && self.pace == other.pace
     }
 
-    /// The instants behind `after`, in order, without end.
+    /// The instants after `after`, in order, without end.
     pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> CronInstants<'a> {
         let at = after.as_micros().div_euclid(MICROS) + 1;
         CronInstants {
@@ -133,7 +134,7 @@ impl Cron {
         }
     }
 
-    /// The first local time of the expression that is not before `local`.
+    /// The first local time of the expression at or after `local`.
     fn local_from(&self, local: DateTime) -> Option<DateTime> {
         self.pattern.find_next_occurrence(&local, true).ok()
     }
@@ -173,8 +174,8 @@ fn nickname(text: &str) -> Result<&'static str, InvalidCron> {
         .ok_or_else(|| InvalidCron::Nickname(text.to_owned()))
 }
 
-/// A time zone of the IANA database. The database is compiled in: every process of a version has
-/// the same one, and none depends on what is installed.
+/// A time zone of the IANA database. The database is compiled in, so all processes of a version use
+/// the same one, and none depends on what the machine has installed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Zone(TimeZone);
 
@@ -184,7 +185,7 @@ pub struct Zone(TimeZone);
 pub struct InvalidZone(String);
 
 impl Zone {
-    /// The zone of this name.
+    /// Looks up the zone of this name.
     pub fn new(name: &str) -> Result<Self, InvalidZone> {
         TimeZone::get(name)
             .map(Self)
@@ -203,22 +204,22 @@ impl Zone {
         local_time(second + self.offset(second)).date().to_string()
     }
 
-    /// Seconds that local clocks are ahead of UTC at `second`.
+    /// The offset of local clocks from UTC at `second`, in seconds.
     fn offset(&self, second: i64) -> i64 {
         i64::from(self.0.to_offset(timestamp(second)).seconds())
     }
 
-    /// The latest moment up to `second` at which clocks were changed; `None` if they never were.
+    /// The latest clock change up to `second`; `None` if there was none.
     fn changed_before(&self, second: i64) -> Option<i64> {
         let changes = self.0.preceding(timestamp(second.saturating_add(1)));
         let seconds = changes.map(|change| change.timestamp().as_second());
-        // Some changes are of a name only.
+        // Some transitions change only the name of the zone.
         seconds
             .take(CLOCK_CHANGES_MAX)
             .find(|second| self.offset(*second) != self.offset(*second - 1))
     }
 
-    /// The next moment behind `second` at which clocks are changed.
+    /// The next clock change after `second`.
     fn changed_after(&self, second: i64) -> Option<i64> {
         let seconds = self
             .0
@@ -229,7 +230,7 @@ impl Zone {
             .find(|second| self.offset(*second) != self.offset(*second - 1))
     }
 
-    /// The stretch of unchanged clocks around `second`.
+    /// The period around `second` without a clock change.
     fn offset_period(&self, second: i64) -> OffsetPeriod {
         let from = self.changed_before(second);
         let before = from.map(|from| PreviousOffset {
@@ -253,7 +254,7 @@ impl fmt::Display for Zone {
 
 const MICROS: i64 = 1_000_000;
 
-/// The timestamp of a second; the ends of what has a date rather than an overflow.
+/// The timestamp of a second, clamped to the range of [`Timestamp`].
 fn timestamp(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or(if second < 0 {
         Timestamp::MIN
@@ -262,7 +263,7 @@ fn timestamp(second: i64) -> Timestamp {
     })
 }
 
-/// The local time on a clock that shows so many seconds since 1970.
+/// The local time on a clock that shows `second` seconds since 1970.
 fn local_time(second: i64) -> DateTime {
     Offset::UTC.to_datetime(timestamp(second))
 }
@@ -273,18 +274,18 @@ fn local_second(local: DateTime) -> i64 {
         .as_secs()
 }
 
-/// Time during which local clocks are ahead of UTC by the same.
+/// A period in which local clocks have one offset from UTC.
 #[derive(Clone, Copy, Debug)]
 struct OffsetPeriod {
-    /// Its first second; `None` if it always was so.
+    /// The first second of the period; `None` if it has no beginning.
     from: Option<i64>,
-    /// The first second behind it.
+    /// The first second after the period.
     until: Option<i64>,
     offset: i64,
     before: Option<PreviousOffset>,
 }
 
-/// The stretch before a stretch.
+/// The period before an offset period.
 #[derive(Clone, Copy, Debug)]
 struct PreviousOffset {
     from: Option<i64>,
@@ -296,13 +297,13 @@ impl OffsetPeriod {
         self.from.is_none_or(|from| from <= second) && self.until.is_none_or(|until| second < until)
     }
 
-    /// Local times that were skipped just before it: from, until.
+    /// The local times that were skipped right before this period: from, until.
     fn gap(&self) -> Option<(i64, i64)> {
         let (from, before) = (self.from?, self.before?);
         (before.offset < self.offset).then_some((from + before.offset, from + self.offset))
     }
 
-    /// If this local time has been before, where the repetition ends.
+    /// If this local time is a repetition, the local time at which the repetition ends.
     fn repeated_until(&self, local: i64) -> Option<i64> {
         let (from, before) = (self.from?, self.before?);
         let until = from + before.offset;
@@ -318,13 +319,13 @@ impl OffsetPeriod {
 pub struct CronInstants<'a> {
     cron: &'a Cron,
     zone: &'a Zone,
-    /// The first second not looked at yet.
+    /// The first second that has not been examined yet.
     at: i64,
     offset_period: Option<OffsetPeriod>,
 }
 
 impl CronInstants<'_> {
-    /// The first instant of this stretch from `self.at` on.
+    /// The first instant of this period at or after `self.at`.
     fn within(&self, stretch: &OffsetPeriod) -> Option<i64> {
         let is_fixed = self.cron.pace == ClockChangeRule::Fixed;
         if is_fixed && stretch.from == Some(self.at) && self.was_skipped(stretch) {
@@ -341,7 +342,7 @@ impl CronInstants<'_> {
             .then_some(second)
     }
 
-    /// Whether the clock was set forward over something that was due.
+    /// Whether the clock was set forward over a local time of the expression.
     fn was_skipped(&self, stretch: &OffsetPeriod) -> bool {
         stretch
             .gap()

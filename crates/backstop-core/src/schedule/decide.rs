@@ -1,19 +1,19 @@
-//! What is to be done about the instants that nobody has entered yet.
+//! Decides what to do about the instants that have no ledger entry yet.
 //!
 //! | an expected instant without an entry, at `now` | becomes |
 //! |---|---|
-//! | in a pause | skipped (paused) |
+//! | during a pause | skipped (paused) |
 //! | not older than the grace | due |
-//! | *missing*: older than the grace, not older than `look_back` | as the policy says |
-//! | older than `look_back`, and it was not dealt with before | missed (older than `look_back`) |
+//! | *missing*: older than the grace, not older than `look_back` | what the policy says |
+//! | older than `look_back`, and not settled before | missed (older than `look_back`) |
 //!
 //! | policy | missing instants |
 //! |---|---|
-//! | skip | all of them skipped |
+//! | skip | all are skipped |
 //! | one | the newest is due, the others are coalesced into it |
 //! | all | the newest `max` are due, the oldest of them first; the others are missed (over max) |
 //!
-//! Runs within the grace are not missing: a process that slept for ten minutes fires them all,
+//! Runs within the grace are not missing: a process that slept for ten minutes fires all of them,
 //! late.
 
 use super::ledger::{InstantOutcome, LedgerEntry, SkipReason};
@@ -21,29 +21,29 @@ use super::{MissedPolicy, Schedule, ScheduleState};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
-/// What is known of a schedule.
+/// The facts about a schedule from which [`decide`] decides.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleSnapshot<'a> {
-    /// Since when it counts, and when it was paused.
+    /// Since when the schedule counts, and when it was paused.
     pub state: &'a ScheduleState,
-    /// Only instants behind this are looked at.
+    /// Only instants after this are considered.
     pub from: Time,
-    /// Instants behind `from` that have an entry which counts.
+    /// The instants after `from` that have a valid ledger entry.
     pub known: &'a BTreeSet<Time>,
 }
 
-/// What is to be done.
+/// The decision about a schedule at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScheduleDecision {
-    /// What to enter, by instant.
+    /// The entries to add to the ledger, ordered by instant.
     pub enter: Vec<LedgerEntry>,
-    /// How many instants were missing.
+    /// The number of instants that were missing.
     pub missing: usize,
-    /// When to look again; `None` if nothing will ever be due.
+    /// When to decide again; `None` if nothing will ever be due.
     pub wake: Option<Time>,
 }
 
-/// What is to be done now.
+/// Decides what to do about a schedule now.
 pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> ScheduleDecision {
     let settled = seen.state.settled(schedule).unwrap_or(now);
     let (mut enter, mut missing) = (Vec::new(), Vec::new());
@@ -76,14 +76,14 @@ pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Sch
     }
 }
 
-/// The instants that are missing now, whatever is to become of them.
+/// The instants that are missing now, whatever the policy does about them.
 pub fn missing(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Vec<Time> {
     let missing =
         open_instants(schedule, seen, now).filter(|(_, open)| *open == InstantStatus::Missing);
     missing.map(|(instant, _)| instant).collect()
 }
 
-/// What the next look enters for the instants that are missing now, by instant.
+/// The entries that the next decision will add for the instants that are missing now, by instant.
 pub fn expected_entries(
     schedule: &Schedule,
     seen: ScheduleSnapshot<'_>,
@@ -92,7 +92,7 @@ pub fn expected_entries(
     catch_up(schedule, &missing(schedule, seen, now), now)
 }
 
-/// How an instant without an entry stands.
+/// The status of an instant that has no ledger entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum InstantStatus {
     Paused,
@@ -101,7 +101,7 @@ enum InstantStatus {
     TooOld,
 }
 
-/// The expected instants without an entry, in order.
+/// The expected instants that have no ledger entry, in order.
 fn open_instants<'a>(
     schedule: &'a Schedule,
     seen: ScheduleSnapshot<'a>,
@@ -125,7 +125,7 @@ fn open_instants<'a>(
         })
 }
 
-/// What becomes of missing instants.
+/// Applies the policy to missing instants.
 fn catch_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<LedgerEntry> {
     let Some(newest) = missing.last().copied() else {
         return Vec::new();
@@ -148,7 +148,7 @@ fn catch_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<LedgerEntry
     missing.iter().enumerate().map(what).collect()
 }
 
-/// The next instant that is expected.
+/// The next instant that the schedule expects.
 fn next_wake(schedule: &Schedule, state: &ScheduleState, now: Time) -> Option<Time> {
     let since = state.since(schedule);
     schedule.next(now.max(Time::from_micros(since.as_micros().saturating_sub(1))))

@@ -1,22 +1,22 @@
-//! What became of each instant, and how a day of that is kept.
+//! The ledger: the outcome of each instant, stored one day to a page.
 //!
-//! | what | a job? | means |
+//! | outcome | has a job? | meaning |
 //! |---|---|---|
 //! | `due` | on its way | agreed to fire; not in its queue yet |
-//! | `fired` | yes | in its queue within [`LATE_FROM`] |
-//! | `late` | yes | later than that, within the grace |
-//! | `made_up` | yes | later than the grace: it had been missing |
-//! | `triggered` | yes | asked for by hand; no instant of the schedule |
-//! | `coalesced` | no | missing, and one later run stands for it: the one it names |
-//! | `missed` | no | given up: over the maximum, older than anybody looks back, or its queue stayed full |
+//! | `fired` | yes | enqueued within [`LATE_FROM`] |
+//! | `late` | yes | enqueued later than that, within the grace |
+//! | `made_up` | yes | enqueued later than the grace: it had been missing |
+//! | `triggered` | yes | an operator asked for it; no instant of the schedule |
+//! | `coalesced` | no | missing; the later run that the entry names stands for it |
+//! | `missed` | no | given up: over the maximum, older than `look_back`, or its queue stayed full |
 //! | `skipped` | no | not wanted: the schedule was paused, or makes up nothing |
 //!
-//! The first entry of an instant counts. One that gives an instant up, and was made by a clock that
-//! was ahead and has been set right since, counts for nothing: when its instant comes, it is
-//! decided about anew. To fire stays agreed on, since the job may be in its queue already.
+//! The first entry of an instant wins. An entry that gives an instant up is void if it was made by
+//! a clock that was ahead and has been set right since: when the instant comes, it is decided anew.
+//! A *due* entry stays valid, because its job may be in the queue already.
 //!
-//! A page is a day (UTC). A schedule has at most one instant a minute, so a page has a bound, and
-//! fits into a cell.
+//! A page is a day (UTC). A schedule has at most one instant a minute, so the size of a page is
+//! bounded and a page fits into a cell.
 
 use super::job_id;
 use crate::job::JobId;
@@ -27,23 +27,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A run that comes to its queue later than this is late.
+/// A run that is enqueued later than this after its instant is late.
 pub const LATE_FROM: Span = Span::secs(10);
 
-/// What became of an instant.
+/// The outcome of one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InstantOutcome {
     /// Agreed to fire; not in its queue yet.
     Due,
-    /// In its queue in time.
+    /// Its job was enqueued in time.
     Fired,
-    /// In its queue after its time, within the grace.
+    /// Its job was enqueued late, but within the grace.
     Late,
-    /// In its queue after the grace.
+    /// Its job was enqueued after the grace.
     MadeUp,
-    /// Asked for by hand: this job.
+    /// An operator triggered this job.
     Triggered(JobId),
-    /// The run of this instant stands for it.
+    /// Missing; the run of this other instant stands for it.
     Coalesced(Time),
     Missed(SkipReason),
     Skipped(SkipReason),
@@ -54,11 +54,11 @@ pub enum InstantOutcome {
 pub enum SkipReason {
     Paused,
     Policy,
-    /// More were missing than it makes up.
+    /// More instants were missing than the schedule makes up.
     OverMax,
-    /// It was missing for longer than the schedule looks back.
+    /// The instant was missing for longer than the schedule looks back.
     TooOld,
-    /// Its queue stayed full for longer than the schedule looks back.
+    /// The queue stayed full for longer than the schedule looks back.
     QueueFull,
 }
 
@@ -94,7 +94,7 @@ impl InstantOutcome {
         }
     }
 
-    /// Whether there is a job for it.
+    /// Whether the instant has a job.
     pub const fn has_job(self) -> bool {
         matches!(
             self,
@@ -102,8 +102,8 @@ impl InstantOutcome {
         )
     }
 
-    /// Whether it should have run, and nobody makes it up any more. What fell into a pause was not
-    /// to run.
+    /// Whether the instant should have run and will not be made up. An instant during a pause
+    /// should not have run.
     pub const fn is_given_up(self) -> bool {
         matches!(
             self,
@@ -117,7 +117,7 @@ impl InstantOutcome {
         )
     }
 
-    /// Why there is none, if that needs saying.
+    /// The reason why there is no run, for outcomes that need one.
     pub const fn reason(self) -> Option<SkipReason> {
         match self {
             Self::Missed(why) | Self::Skipped(why) => Some(why),
@@ -125,7 +125,7 @@ impl InstantOutcome {
         }
     }
 
-    /// What a run is whose job came in so long after its instant.
+    /// The outcome of a run whose job was enqueued this long after its instant.
     pub fn after(lateness: Span, grace: Span) -> Self {
         if lateness > grace {
             Self::MadeUp
@@ -143,33 +143,33 @@ impl fmt::Display for InstantOutcome {
     }
 }
 
-/// What became of one instant.
+/// The outcome of one instant, and when it was entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LedgerEntry {
-    /// The instant; of a run by hand, when it was asked for.
+    /// The instant; for a triggered run, when the operator asked for it.
     pub instant: Time,
     pub outcome: InstantOutcome,
     pub at: Time,
 }
 
 impl LedgerEntry {
-    /// How long after its instant.
+    /// The time from the instant to the entry.
     pub fn lateness(&self) -> Span {
         self.at.since(self.instant)
     }
 
-    /// Whether it counts for nothing at `now`: a clock that was ahead gave the instant up.
+    /// Whether the entry is void at `now`: a clock that was ahead gave the instant up.
     pub fn is_void(&self, now: Time) -> bool {
         self.at.is_ahead_of(now) && !self.outcome.has_job() && self.outcome != InstantOutcome::Due
     }
 
-    /// Whether it is to be fired at `now`. A clock that was ahead may have agreed on what is still
-    /// to come.
+    /// Whether to fire the instant at `now`. A clock that was ahead may have entered a future
+    /// instant as due.
     pub fn is_due(&self, now: Time) -> bool {
         self.outcome == InstantOutcome::Due && self.instant <= now
     }
 
-    /// Its job in this schedule, if it has one.
+    /// The id of the job in this schedule, if the instant has one.
     pub fn job(&self, schedule: &ScheduleName) -> Option<JobId> {
         match self.outcome {
             InstantOutcome::Triggered(id) => Some(id),
@@ -200,14 +200,14 @@ impl UtcDay {
 }
 
 impl fmt::Display for UtcDay {
-    /// Such as 2026-11-16: in this form days sort as texts.
+    /// Such as 2026-11-16: in this form, days sort as texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.start().to_string();
         f.write_str(start.split('T').next().unwrap_or(&start))
     }
 }
 
-/// What became of a day's instants.
+/// The outcomes of the instants of a day.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "StoredLedgerPage", try_from = "StoredLedgerPage")]
 pub struct LedgerPage {
@@ -217,7 +217,7 @@ pub struct LedgerPage {
 }
 
 impl LedgerPage {
-    /// A day of which nothing is known.
+    /// A page of a day without entries.
     pub const fn empty(day: UtcDay) -> Self {
         Self {
             day,
@@ -235,7 +235,7 @@ impl LedgerPage {
         self.entries.values()
     }
 
-    /// All entries, the runs by hand among them, the newest instant first.
+    /// All entries, including triggered runs, the newest instant first.
     pub fn newest_first(&self) -> Vec<LedgerEntry> {
         let mut all: Vec<LedgerEntry> = self
             .entries
@@ -247,8 +247,8 @@ impl LedgerPage {
         all
     }
 
-    /// Enters at `now` what was decided about an instant, unless somebody has decided already;
-    /// whether it counts.
+    /// Enters the decision about an instant at `now`, unless a valid entry exists. Returns whether
+    /// it was entered.
     pub fn enter(&mut self, entry: LedgerEntry, now: Time) -> bool {
         if self
             .entries
@@ -261,7 +261,7 @@ impl LedgerPage {
         true
     }
 
-    /// Enters what became of a due instant; whether it was still due.
+    /// Replaces a due entry by its outcome. Returns whether the entry was still due.
     pub fn conclude(&mut self, entry: LedgerEntry) -> bool {
         match self.entries.get_mut(&entry.instant) {
             Some(existing) if existing.outcome == InstantOutcome::Due => {
@@ -272,7 +272,7 @@ impl LedgerPage {
         }
     }
 
-    /// Enters a run by hand; not if the day has as many as it holds.
+    /// Enters a triggered run. Returns false if the day already has as many as a page holds.
     pub fn enter_by_hand(&mut self, entry: LedgerEntry) -> bool {
         if self
             .by_hand
@@ -289,7 +289,7 @@ impl LedgerPage {
     }
 }
 
-/// A page as a cell keeps it.
+/// A ledger page as a cell stores it.
 #[derive(Serialize, Deserialize)]
 struct StoredLedgerPage {
     day: UtcDay,
@@ -331,9 +331,9 @@ impl TryFrom<StoredLedgerPage> for LedgerPage {
     }
 }
 
-/// An entry in as few bytes as its meaning takes: second of the day, letter, milliseconds from the
-/// instant to `at`, and what else the letter needs: the second of the day of another instant, or a
-/// job's id.
+/// An entry in as few bytes as possible: second of the day, letter, milliseconds from the instant
+/// to `at`, and what else the letter needs: the second of the day of another instant, or the id of
+/// a job.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredLedgerEntry {
@@ -404,7 +404,7 @@ fn outcome_of_letter(letter: char) -> Option<InstantOutcome> {
 }
 
 impl Time {
-    /// So many seconds later, or earlier.
+    /// The time `secs` seconds later; earlier if negative.
     const fn after_secs(self, secs: i64) -> Self {
         Self::from_micros(
             self.as_micros()

@@ -1,38 +1,40 @@
-//! Since when a schedule counts, and when it was paused.
+//! The state of a schedule: since when it counts, and when it was paused.
 //!
 //! | an instant is expected … | if |
 //! |---|---|
-//! | under the first rule a schedule had | not before `since`, or the first registration |
-//! | under a later rule: another cron, another zone | not before `since`, nor before that rule was first seen |
-//! | in a pause | it is skipped; the first moment of a pause counts to it, the last does not |
+//! | under the first rule of a schedule | it is not before `since`, or else the first registration |
+//! | under a later rule: another cron, another zone | it is neither before `since` nor before that rule was first registered |
+//! | during a pause | never, it is skipped; the first moment of a pause belongs to it, the last one does not |
 //!
-//! A changed cron therefore does not make its past week up, nor does one that is changed back. What
-//! the rule before it was due for and nobody has dealt with is not forgotten with that rule: it is
-//! expected under the new one. Rules are remembered side by side: while an old and a new version
-//! run together, each finds its own. A rule that is only written in another way is the same one.
+//! So a changed cron does not make up its past week, and neither does one that is changed back.
+//! Instants of the former rule that were due and are not settled are not lost with that rule: they
+//! are expected under the new one. The state remembers several rules side by side: while an old and
+//! a new version of the program run together, each finds its own rule. A rule that is only written
+//! differently is the same rule.
 //!
-//! What was noted by a clock that was ahead is taken back when the schedule is next registered by
-//! one that is right.
+//! Times recorded by a clock that was ahead are corrected when a process with a correct clock next
+//! registers the schedule.
 
 use super::{Cron, Schedule, Zone};
 use crate::limits::{LEDGER_KEPT, PAUSES_MAX, RULES_MAX};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// A rule that nobody has looked by for so long, while another was in force, was put aside.
+/// A rule that no process has used for this long, while another one was in force, counts as
+/// replaced.
 const RULE_INACTIVE_AFTER: Span = Span::hours(6);
 
-/// What is remembered of a schedule beside its ledger.
+/// The state of a schedule, apart from its ledger.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ScheduleState {
-    /// When it was first registered.
+    /// The time of the first registration.
     pub registered: Time,
-    /// Since when it is paused, if it is.
+    /// The start of the current pause, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Time>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pauses: Vec<(Time, Time)>,
-    /// The rules it was under, the latest last.
+    /// The rules of the schedule, the latest last.
     #[serde(default)]
     rules: Vec<ScheduleRule>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,26 +45,26 @@ pub struct ScheduleState {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatestRun {
     pub instant: Time,
-    /// What became of it, in the ledger's word.
+    /// The name of its outcome, as in the ledger.
     pub what: String,
     pub at: Time,
 }
 
-/// A rule and how far it has been dealt with.
+/// A rule, and up to where its instants are settled.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct ScheduleRule {
     text: String,
-    /// When it took the place of another one; `None` for the first.
+    /// When this rule replaced another one; `None` for the first rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Time>,
-    /// Every instant up to here has its final entry, or was before anybody looked.
+    /// Every instant up to here has its final entry, or was before the schedule's time.
     settled: Time,
-    /// What the rule before it left behind.
+    /// The unsettled instants of the rule before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<LeftoverInstants>,
 }
 
-/// Instants of a rule that was replaced: those behind `after`, up to the replacement.
+/// Instants of a replaced rule: those after `after`, up to the replacement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct LeftoverInstants {
     text: String,
@@ -78,14 +80,14 @@ impl ScheduleRule {
     }
 }
 
-/// The cron and the zone of a rule's text.
+/// Parses the text of a rule into cron and zone.
 fn read(text: &str) -> Option<(Cron, Zone)> {
     let (cron, zone) = text.rsplit_once(' ')?;
     Some((Cron::new(cron).ok()?, Zone::new(zone).ok()?))
 }
 
 impl ScheduleState {
-    /// A schedule nobody has heard of before.
+    /// The state of a schedule at its first registration.
     pub const fn new(now: Time) -> Self {
         Self {
             registered: now,
@@ -96,9 +98,9 @@ impl ScheduleState {
         }
     }
 
-    /// Notes that the schedule is under its rule.
+    /// Records that the schedule uses its current rule.
     pub fn register(&mut self, schedule: &Schedule, now: Time) {
-        // What is older than the window was never expected by anybody.
+        // No process ever expected an instant older than this window.
         let window = now.before(schedule.missed.look_back);
         self.fix_future_times(window, now);
         if let Some(at) = self.rules.iter().position(|known| known.is_of(schedule)) {
@@ -106,12 +108,12 @@ impl ScheduleState {
             if is_last || now.since(self.rules[at].settled) <= RULE_INACTIVE_AFTER {
                 return;
             }
-            // It was put aside and comes back: what it would have been due for meanwhile was
-            // another rule's.
+            // The rule was replaced and comes back. Its instants in between belonged to another
+            // rule.
             self.rules.remove(at);
         }
-        // The one that was looked by last; after a change that was taken back that is not the
-        // latest.
+        // The rule used last. After a change was taken back, that is not the latest one in the
+        // list.
         let former = self.rules.iter().max_by_key(|rule| rule.settled);
         let left = former.map(|former| {
             let begun = self.rule_start(former, schedule).before(Span::micros(1));
@@ -132,7 +134,7 @@ impl ScheduleState {
         self.rules.drain(..surplus);
     }
 
-    /// Takes back what was noted by a clock that was ahead.
+    /// Corrects times that were recorded by a clock that was ahead.
     fn fix_future_times(&mut self, window: Time, now: Time) {
         let right = |noted: &mut Time, instead: Time| {
             if noted.is_ahead_of(now) {
@@ -158,7 +160,7 @@ impl ScheduleState {
         self.rules.last().map(|rule| rule.text.as_str())
     }
 
-    /// From when on its instants are expected.
+    /// The time from which on the schedule's instants are expected.
     pub fn since(&self, schedule: &Schedule) -> Time {
         self.of(schedule).map_or_else(
             || schedule.since.unwrap_or(self.registered),
@@ -166,7 +168,7 @@ impl ScheduleState {
         )
     }
 
-    /// From when on a rule counts.
+    /// The time from which on a rule counts.
     fn rule_start(&self, rule: &ScheduleRule, schedule: &Schedule) -> Time {
         match rule.since {
             None => schedule.since.unwrap_or(self.registered),
@@ -174,7 +176,7 @@ impl ScheduleState {
         }
     }
 
-    /// The instants in (`after`, `until`] that are expected, in order.
+    /// The expected instants in (`after`, `until`], in order.
     pub fn expected<'a>(
         &self,
         schedule: &'a Schedule,
@@ -190,7 +192,7 @@ impl ScheduleState {
             .chain(own)
     }
 
-    /// Those of them that are of the rule before.
+    /// The expected instants in this range that belong to the former rule.
     fn leftover_instants(&self, schedule: &Schedule, after: Time, until: Time) -> Vec<Time> {
         let rule = self.of(schedule);
         let Some((left, changed)) = rule.and_then(|rule| rule.left.as_ref().zip(rule.since)) else {
@@ -209,33 +211,34 @@ impl ScheduleState {
             .collect()
     }
 
-    /// Behind what to look at `now`: behind what whoever looks has settled, or all of the window,
-    /// and what is older and was left by whoever looked last.
+    /// Returns the time after which to look for instants at `now`. That is up to where the caller
+    /// has settled them, or else the start of the window, or an earlier time up to which they were
+    /// last settled.
     pub fn look_from(&self, schedule: &Schedule, settled: Option<Time>, now: Time) -> Time {
         let window = now.before(schedule.missed.look_back);
         let whole = || self.settled(schedule).unwrap_or(window).min(window);
         let from = settled
             .filter(|settled| !settled.is_ahead_of(now))
             .unwrap_or_else(whole);
-        // A clock that was set right after decades does not make anybody walk through them.
+        // A clock that is set right after decades must not make a process walk through all of them.
         from.min(now).max(now.before(LEDGER_KEPT))
     }
 
-    /// Up to where the schedule's rule has been dealt with.
+    /// The time up to which the instants of the schedule's rule are settled.
     pub fn settled(&self, schedule: &Schedule) -> Option<Time> {
         self.of(schedule).map(|rule| rule.settled)
     }
 
-    /// Notes how far the schedule's rule has been dealt with. It never falls: a process that is
-    /// behind knows less.
+    /// Records up to where the instants of the schedule's rule are settled. The time never moves
+    /// back, because a process that lags behind knows less.
     pub fn settle(&mut self, schedule: &Schedule, through: Time) {
         if let Some(known) = self.rules.iter_mut().find(|known| known.is_of(schedule)) {
             known.settled = known.settled.max(through);
         }
     }
 
-    /// Notes the newest run. One that was fired before its time, by a clock that was ahead, gives
-    /// way to one in time.
+    /// Records the newest run. A run that was fired before its time, by a clock that was ahead, is
+    /// replaced by the next one in time.
     pub fn record_run(&mut self, last: LatestRun) {
         let gives_way =
             |known: &LatestRun| known.instant < last.instant || known.instant.is_ahead_of(last.at);
@@ -244,7 +247,7 @@ impl ScheduleState {
         }
     }
 
-    /// Pauses it; whether it was not paused before.
+    /// Pauses the schedule. Returns whether it was running before.
     pub fn pause(&mut self, now: Time) -> bool {
         let was_going = self.paused.is_none();
         if was_going {
@@ -253,8 +256,8 @@ impl ScheduleState {
         was_going
     }
 
-    /// Sets it going again; whether it was paused. Pauses that ended before the ledger begins are
-    /// forgotten.
+    /// Resumes the schedule. Returns whether it was paused. Pauses that ended before the ledger
+    /// begins are forgotten.
     pub fn resume(&mut self, now: Time) -> bool {
         let Some(from) = self.paused.take() else {
             return false;
@@ -267,7 +270,7 @@ impl ScheduleState {
         true
     }
 
-    /// Whether it was paused at an instant.
+    /// Whether the schedule was paused at an instant.
     pub fn is_paused_at(&self, instant: Time) -> bool {
         let in_former = self
             .pauses

@@ -27,7 +27,8 @@ fn schedule(cron: &str, zone: &str) -> Schedule {
     }
 }
 
-/// Seen from noon on 16 November 2026, a daily schedule at 08:30 with a window of a week.
+/// A daily schedule at 08:30 with a window of a week; the tests look at it at noon on 16 November
+/// 2026.
 fn daily(policy: MissedPolicy, max: u32) -> Schedule {
     Schedule {
         missed: MissedSettings {
@@ -47,8 +48,8 @@ fn standing_of(schedule: &Schedule, now: Time) -> ScheduleState {
     standing
 }
 
-/// What is decided about a schedule whose ledger has these instants: day of the month and what
-/// becomes of it.
+/// Checks the decision about a schedule whose ledger has these instants: each day of the month with
+/// its outcome.
 fn check_decided(
     schedule: &Schedule,
     standing: &ScheduleState,

@@ -1,4 +1,4 @@
-//! The queue on paper, moment by moment.
+//! The simulation, one event at a time.
 
 use super::scenario::bucket_count;
 use super::{InvalidScenario, Scenario, SimulationBucket, SimulationResult};
@@ -10,10 +10,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 const START: Time = Time::from_micros(0);
-/// How much longer than a call its permit lasts: no worker dies here.
+/// How much longer than a call its permit lasts. No worker dies in the simulation.
 const GRACE: Span = Span::minutes(1);
 
-/// Plays a checked scenario through.
+/// Runs a checked scenario to its end.
 pub(super) fn run(scenario: &Scenario) -> Result<SimulationResult, InvalidScenario> {
     let mut play = SimulationRun::new(scenario);
     let end = START.after(scenario.run_for);
@@ -36,7 +36,7 @@ struct SimulatedJob {
     failures: u32,
 }
 
-/// A job at its call.
+/// A job during its call.
 struct SimulatedCall {
     ends: Time,
     job: SimulatedJob,
@@ -44,8 +44,8 @@ struct SimulatedCall {
     epoch: u64,
 }
 
-/// A job that waits for its next attempt. The number keeps those that are due together in the order
-/// they failed.
+/// A job that waits for its next attempt. The number keeps jobs with the same due time in the order
+/// of their failures.
 type WaitingJob = Reverse<(Time, u64, SimulatedJob)>;
 
 /// The shared breaker, and its settings.
@@ -61,12 +61,12 @@ struct SimulationRun<'a> {
     next_arrival: Time,
     ready: VecDeque<SimulatedJob>,
     waiting: BinaryHeap<WaitingJob>,
-    /// All calls take the same time, so that the first to begin is the first to end.
+    /// All calls take the same time, so the first to begin is the first to end.
     running: VecDeque<SimulatedCall>,
-    /// When a breaker that lets nothing through is worth asking again.
+    /// When to ask a breaker again that lets no call through.
     ask_again: Option<Time>,
     waits: u64,
-    /// The calls of a bucket that began after the outage.
+    /// For each bucket, the calls that began after the outage.
     recovered: Vec<u64>,
     closed_buckets: usize,
     sums: SimulationResult,
@@ -101,7 +101,7 @@ impl<'a> SimulationRun<'a> {
         play
     }
 
-    /// When job number `n` arrives: somewhere in its own share of time.
+    /// The arrival time of job number `n`: a random moment of its own share of time.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the number of jobs is far below 2^53"
@@ -121,8 +121,8 @@ impl<'a> SimulationRun<'a> {
             .fold(self.next_arrival, Time::min)
     }
 
-    /// Lets one thing happen that is due. A call's end comes first, so that its slot is free for
-    /// what follows.
+    /// Processes one due event. The end of a call comes first, so that its slot is free for the
+    /// next one.
     fn process_next_event(&mut self, now: Time) {
         if self.running.front().is_some_and(|call| call.ends <= now) {
             if let Some(call) = self.running.pop_front() {
@@ -202,7 +202,8 @@ impl<'a> SimulationRun<'a> {
         }
     }
 
-    /// The epoch of one more call; `None` if the breaker wants none, and then when to ask again.
+    /// The epoch for one more call. If the breaker blocks it, returns `None` and sets when to ask
+    /// again.
     fn admission(&mut self, now: Time) -> Option<u64> {
         let Some(guard) = &mut self.guard else {
             return Some(0);
@@ -256,7 +257,7 @@ impl<'a> SimulationRun<'a> {
         (micros / self.scenario.bucket.as_micros().unsigned_abs()) as usize
     }
 
-    /// Notes the backlog at the end of every bucket that is over.
+    /// Records the backlog at the end of every bucket that is over.
     fn close_buckets(&mut self, now: Time) {
         let current = self.bucket(now);
         let backlog = self.backlog();
@@ -301,7 +302,7 @@ fn empty_result(buckets: Vec<SimulationBucket>, recovery: Span) -> SimulationRes
     }
 }
 
-/// Random draws that repeat: splitmix64, whose every seed is a good one.
+/// A repeatable random generator: splitmix64, for which every seed is a good one.
 struct SplitMixRng(u64);
 
 impl SplitMixRng {

@@ -1,24 +1,24 @@
-//! Which scenarios can be played through.
+//! The limits of a scenario that can be simulated.
 
 use super::Scenario;
 use crate::breaker::InvalidBreaker;
 use crate::limits::{DELAY_MAX, LEASE_MAX, SIMULATED_BUCKETS_MAX, SIMULATED_EVENTS_MAX};
 use crate::time::Span;
 
-/// A scenario that makes no sense, or is too large to play through.
+/// A scenario that makes no sense, or is too large to simulate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidScenario {
-    /// No jobs, or no number of them.
+    /// The rate of jobs is not a positive number.
     #[error("{0} jobs a second is no rate; it must be above 0")]
     Rate(f64),
     #[error("a concurrency of 0 runs nothing; it must be at least 1")]
     Concurrency,
-    /// Calls that take no time, or for ever.
+    /// A call takes no time, or too long.
     #[error(
         "a service time of {0} cannot be simulated; it must be longer than nothing and at most {LEASE_MAX}"
     )]
     ServiceTime(Span),
-    /// No outage, or one that does not end in time.
+    /// There is no outage, or it does not end in time.
     #[error(
         "an outage from {from} to {until} cannot be simulated over {run_for}: it must take some time, and end before the simulation"
     )]
@@ -30,7 +30,7 @@ pub enum InvalidScenario {
     },
     #[error("{0} is too long to simulate; it must be at most {DELAY_MAX}")]
     TooLong(Span),
-    /// Too coarse or too fine.
+    /// There are too few buckets, or too many.
     #[error(
         "buckets of {bucket} over {run_for} cannot be reported; there must be 1 to {SIMULATED_BUCKETS_MAX} of them"
     )]
@@ -39,19 +39,19 @@ pub enum InvalidScenario {
         /// The end of the simulation.
         run_for: Span,
     },
-    /// Too much to play through.
+    /// The scenario has too many events to simulate.
     #[error(
         "more than {SIMULATED_EVENTS_MAX} arrivals, calls and waits are too many to simulate; lower the rate, or simulate \
          a shorter time"
     )]
     TooLarge,
-    /// A breaker that cannot work.
+    /// The breaker's settings cannot work.
     #[error(transparent)]
     Breaker(#[from] InvalidBreaker),
 }
 
 impl Scenario {
-    /// Whether it can be played through, as far as that is known before.
+    /// Checks whether the scenario can be simulated, as far as that is known in advance.
     pub(super) fn check(&self) -> Result<(), InvalidScenario> {
         let (from, until) = self.outage;
         if !self.arrivals_per_second.is_finite() || self.arrivals_per_second <= 0.0 {
@@ -89,7 +89,7 @@ impl Scenario {
     }
 }
 
-/// How many buckets it takes; the last may be a short one.
+/// The number of buckets; the last one may be shorter.
 pub(super) fn bucket_count(scenario: &Scenario) -> i64 {
     let (whole, bucket) = (scenario.run_for.as_micros(), scenario.bucket.as_micros());
     whole / bucket + i64::from(whole % bucket != 0)

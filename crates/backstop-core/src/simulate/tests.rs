@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::{SIMULATED_BUCKETS_MAX, SIMULATED_EVENTS_MAX};
 use proptest::prelude::*;
 
-/// 10 jobs a second, 4 calls at a time of 100 ms, out from 10 s to 40 s, over two minutes.
+/// 10 jobs a second, 4 calls at a time of 100 ms, an outage from 10 s to 40 s, over two minutes.
 fn scenario() -> Scenario {
     Scenario {
         arrivals_per_second: 10.0,
@@ -17,7 +17,7 @@ fn scenario() -> Scenario {
     }
 }
 
-/// The same, with room for every call that is due.
+/// The same scenario, with a slot for every call that is due.
 fn roomy() -> Scenario {
     Scenario {
         concurrency: 40,
@@ -37,7 +37,7 @@ fn left(simulated: &SimulationResult) -> u64 {
     simulated.buckets.last().expect("a bucket").backlog
 }
 
-/// What must be so of every simulation.
+/// Checks what must be true of every simulation.
 fn check_sums(simulated: &SimulationResult) -> Result<(), TestCaseError> {
     let sum = |part: fn(&SimulationBucket) -> u64| simulated.buckets.iter().map(part).sum::<u64>();
     prop_assert_eq!(sum(|bucket| bucket.calls), simulated.calls);
@@ -88,7 +88,7 @@ fn without_breaker_every_due_attempt_calls_the_service() {
         simulated.calls_during_outage
     );
     assert_eq!((simulated.dead, simulated.probes), (0, 0));
-    // Calls under way as the service went out failed, too.
+    // Calls under way when the outage began failed, too.
     assert!((1..=4).contains(&(simulated.failed_calls - simulated.calls_during_outage)));
 }
 
@@ -98,7 +98,7 @@ fn the_service_fails_during_the_outage_and_at_no_other_time() {
     for bucket in &simulated.buckets {
         let is_out = bucket.at >= Span::secs(10) && bucket.at < Span::secs(40);
         let failed = if is_out { bucket.calls } else { 0 };
-        // The last second before it may have calls that were still under way.
+        // Calls that began in the last second before the outage may have failed.
         if bucket.at != Span::secs(9) {
             assert_eq!(bucket.failed, failed, "{bucket:?}");
         }
@@ -124,7 +124,8 @@ fn attempts_run_out_and_the_job_is_dead() {
         policy: twice,
         ..scenario()
     });
-    // Both attempts of a job fall into the outage if it arrives more than 5.1 s before its end.
+    // Both attempts of a job fall into the outage if the job arrives more than 5.1 s before its
+    // end.
     assert!(simulated.dead.abs_diff(250) <= 4, "{}", simulated.dead);
     let first = simulated
         .buckets
@@ -168,7 +169,8 @@ fn with_a_breaker_only_its_threshold_and_its_probes_call_and_nobody_dies() {
         unguarded.dead > 200 && unguarded.calls_during_outage > 800,
         "{unguarded:?}"
     );
-    // Five to open it, a few more under way, and three probes each at about 18, 26 and 34 s.
+    // Five failures open the breaker, a few more calls are under way, and it lets through three
+    // probes each at about 18, 26 and 34 s.
     assert!(
         guarded.calls_during_outage <= 5 + 4 + 9,
         "{}",
@@ -198,7 +200,7 @@ fn while_the_breaker_is_open_nothing_is_called() {
         .iter()
         .filter(|bucket| bucket.at > Span::secs(12) && bucket.at < Span::secs(69));
     assert_eq!(quiet.map(|bucket| bucket.calls).sum::<u64>(), 0);
-    // Then it comes in at once, as fast as 4 calls of 100 ms can be.
+    // Then the backlog runs at once, as fast as 4 calls of 100 ms can be.
     assert_eq!(simulated.peak_calls_per_bucket_after_recovery, 40);
     assert!(
         simulated.peak_after_recovery_at >= Span::secs(70),
@@ -222,7 +224,7 @@ fn a_quiet_queue_probes_as_soon_as_it_may() {
         ..scenario()
     };
     let simulated = simulated(&quiet);
-    // One job, and nothing else that could wake anybody: a call every 30.1 s.
+    // One job, and nothing else that could trigger an event: a call every 30.1 s.
     let arrived = simulated
         .buckets
         .iter()
@@ -238,7 +240,7 @@ fn a_quiet_queue_probes_as_soon_as_it_may() {
 
 #[test]
 fn what_waits_goes_to_the_tail() {
-    // One call at a time, and more jobs than it can do: a retry comes up only after all that
+    // One call at a time, and more jobs than it can do: a retry comes up only after all jobs that
     // arrived before it was due.
     let busy = Scenario {
         arrivals_per_second: 20.0,
@@ -292,7 +294,7 @@ fn a_seed_gives_the_same_and_another_gives_another() {
 
 #[test]
 fn draws_are_those_of_splitmix64_everywhere() {
-    // A seed that gave another picture after an update, or elsewhere, would be worth nothing.
+    // A seed is useful only if it gives the same result after an update and on every machine.
     let simulated = simulated(&Scenario {
         policy: RetryPolicy::default(),
         ..scenario()
@@ -480,8 +482,8 @@ proptest! {
         let rounds = until.minus(from).as_micros() / breaker.recovery_timeout.as_micros() + 1;
         let rounds = u64::try_from(rounds).expect("positive");
         let probes = rounds * u64::from(breaker.half_open_max_calls);
-        // What was under way as it opened, once; a probe of one round may still be under way in the
-        // next.
+        // Calls that were under way when the breaker opened count once; a probe of one round may
+        // still be under way in the next.
         let most = u64::from(breaker.failure_threshold + scenario.concurrency) + probes;
         let called = simulated(&scenario).calls_during_outage;
         prop_assert!(called <= most, "{called} > {most}");

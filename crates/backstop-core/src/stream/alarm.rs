@@ -1,22 +1,22 @@
-//! When somebody should look at a stream.
+//! Alarms of a stream: when an operator should look at it.
 
 use super::counts::{StreamCounter, StreamCounts};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Looks that are remembered, one a minute: alarms are about the last ten minutes.
+/// The number of samples kept, one a minute: alarms cover the last ten minutes.
 const SAMPLES: usize = 11;
 const TIMEOUT_RATE_MAX: f64 = 0.05;
 const OVERFLOW_RATE_MAX: f64 = 0.001;
 
-/// Why somebody should look at a stream.
+/// The reason why an operator should look at a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamAlarm {
-    /// Gaps are not filled in time.
+    /// Producers do not fill gaps in time.
     TimeoutRate,
-    /// Keys hold more than they may.
+    /// Keys hold more records than `max_held`.
     OverflowRate,
-    /// More and more is held.
+    /// The number of held records grows every minute.
     HeldGrowing,
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for StreamAlarm {
     }
 }
 
-/// What a stream looked like, minute by minute.
+/// The counts of a stream, one sample a minute.
 #[derive(Clone, Debug, Default)]
 pub struct AlarmWatch(VecDeque<StreamCounts>);
 
 impl AlarmWatch {
-    /// Takes in how it looks now, and tells what somebody should know.
+    /// Adds the counts of this minute and returns the alarms that are on.
     pub fn observe(&mut self, counts: StreamCounts) -> Vec<StreamAlarm> {
         self.0.push_back(counts);
         if self.0.len() > SAMPLES {
@@ -57,8 +57,8 @@ impl AlarmWatch {
     }
 }
 
-/// What the last minutes of a stream say, one look a minute, the oldest first, and how it stands
-/// now. Nobody is told of what nobody looked at: without a look there is no alarm.
+/// Returns the alarms that are on. `minutes` has one sample a minute, the oldest first; `now` is
+/// the current sample. Without earlier samples there is no alarm.
 pub fn recent_alarms(minutes: &[StreamCounts], now: &StreamCounts) -> Vec<StreamAlarm> {
     let minutes = &minutes[minutes.len().saturating_sub(SAMPLES)..];
     let first = minutes.first().copied().unwrap_or(*now);

@@ -1,31 +1,31 @@
-//! What follows for a key: something to do, or something that is so.
+//! The next step of a key: a handler call to make, or an event that has happened.
 
 use super::grid::OffStep;
 use crate::time::Time;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyStep {
-    /// The handler is to be called; the window goes on when it is told what came of it.
+    /// The caller runs the handler and reports the result; then the window goes on.
     Call(HandlerCall),
-    /// Something is so; the window has taken it in.
+    /// An event that the window has already recorded.
     Event(KeyEvent),
 }
 
-/// A call of the handler.
+/// A call of the stream's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandlerCall {
-    /// A record, at its turn.
+    /// A record whose turn has come.
     Handle { position: i64 },
-    /// A position whose record did not come.
+    /// A position whose record did not arrive.
     Miss { position: i64 },
-    /// The rest of a gap that is too wide to be told one by one.
+    /// The rest of a gap that is too wide to report position by position.
     MissRange { position: i64, to: i64, count: u64 },
-    /// A record that came after it was declared missing.
+    /// A record that arrived after its position was declared missed.
     Amend { position: i64 },
 }
 
 impl HandlerCall {
-    /// The place it is about; the first of a range.
+    /// The position of the call; for a range, its first position.
     pub const fn position(self) -> i64 {
         match self {
             Self::Handle { position }
@@ -35,7 +35,7 @@ impl HandlerCall {
         }
     }
 
-    /// Its word for handlers, logs and replays.
+    /// The name of the call for handlers, logs and replays.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Handle { .. } => "handled",
@@ -48,36 +48,37 @@ impl HandlerCall {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyEvent {
-    /// A record for a position that was handled, passed or is held.
+    /// A record at a position that is already handled, passed or held.
     Duplicate {
         position: i64,
-        /// Where that is, if it is off the grid of its key: then nobody may have seen the record.
+        /// Set if the position is off the grid of its key. Then the handler may never have seen the
+        /// record.
         off_step: Option<OffStep>,
     },
-    /// A record for a position that was declared missing; it is dropped.
+    /// A record at a position that was declared missed; the key drops it.
     Late { position: i64 },
-    /// A record of a disabled key.
+    /// A record of a disabled key; the key drops it.
     Ignored { position: i64 },
-    /// A record waits from now on.
+    /// A record starts to wait.
     Held { position: i64 },
-    /// The key will be looked at again.
+    /// The key waits for its gap, and is checked again at `until`.
     Wait {
-        /// The lowest place that is held.
+        /// The lowest held position of the key.
         position: i64,
         until: Time,
-        /// For the how manieth time.
+        /// The number of this wait, counted from 1.
         attempt: u32,
     },
-    /// Too much is held: all of it is handled now, with misses.
+    /// The key holds too many records. It now handles all of them, with misses.
     Overflow {
-        /// The lowest place that is held.
+        /// The lowest held position of the key.
         position: i64,
     },
-    /// It was waited for long enough: all that is held is handled now, with misses.
+    /// The key has waited long enough. It now handles all held records, with misses.
     Timeout {
-        /// The lowest place that is held.
+        /// The lowest held position of the key.
         position: i64,
     },
-    /// Nothing is held any more, and nothing was given up for it.
+    /// The last held record has left, and the key gave up nothing for it.
     Cleared { position: i64 },
 }

@@ -1,46 +1,47 @@
-//! What happened in a stream, counted.
+//! Counters of what happened in a stream.
 
 use std::ops::{Index, IndexMut};
 
-/// What is counted. The order is how stores keep them: new ones go to the end.
+/// One counter of a stream. Stores keep the counts in this order, so new counters go to the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamCounter {
-    /// Records that waited, or came in behind others that did.
+    /// Records that waited, or that arrived behind waiting records.
     Added,
-    /// Those that left, in whatever way: added less removed is what is held.
+    /// Records of `Added` that have left, for any reason. Added minus removed is the number of held
+    /// records.
     Removed,
     /// Keys that began to wait.
     TaskScheduled,
-    /// Keys whose wait ended with nothing given up.
+    /// Keys whose wait ended without giving up a position.
     Cleared,
-    /// Times a key was given up because it had waited long enough.
+    /// Times that a key gave up because it had waited long enough.
     Timeout,
-    /// Times a key was given up because it held too much.
+    /// Times that a key gave up because it held too many records.
     CircuitBreaker,
-    /// Times a key was looked at in vain and waits on.
+    /// Times that a wait ended with the gap still open, and the key began its next wait.
     Rescheduling,
     Handled,
-    /// Positions declared missing, those in ranges included.
+    /// Positions declared missed, including those in ranges.
     Misses,
-    /// Records for positions that were handled, passed or held.
+    /// Records at positions that were already handled, passed or held.
     Duplicates,
-    /// Records that came after they were declared missing.
+    /// Records that arrived after their position was declared missed.
     Late,
     /// Records that failed for good.
     Dead,
     Ignored,
-    /// Records handled without the store, because it did not answer.
+    /// Records handled offline, because the store did not answer.
     StoreFailures,
-    /// Records nearer than their step.
+    /// Handled records whose position is off the grid of their key.
     OffGrid,
     /// Failed runs of the handler.
     Failures,
-    /// Duplicates that are off the grid of their key: nobody may have seen them.
+    /// Duplicates that are off the grid of their key: the handler may never have seen them.
     OffStep,
 }
 
 impl StreamCounter {
-    /// All of them, in the order in which stores keep them.
+    /// All counters, in the order in which stores keep them.
     pub const ALL: [Self; 17] = [
         Self::Added,
         Self::Removed,
@@ -84,13 +85,13 @@ impl StreamCounter {
     }
 }
 
-/// One number for each [`Count`].
+/// One number for each [`StreamCounter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamCounts([u64; StreamCounter::ALL.len()]);
 
 impl StreamCounts {
-    /// Of numbers in the order of [`Count::ALL`], as a store kept them; those it did not know are
-    /// 0.
+    /// Builds counts from numbers in the order of [`StreamCounter::ALL`], as a store kept them.
+    /// Counters that the store did not know yet are 0.
     pub fn from_numbers(numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = Self::default();
         for (place, number) in counts.0.iter_mut().zip(numbers) {
@@ -99,7 +100,7 @@ impl StreamCounts {
         counts
     }
 
-    /// The numbers in the order of [`Count::ALL`].
+    /// The numbers, in the order of [`StreamCounter::ALL`].
     pub const fn numbers(&self) -> &[u64] {
         &self.0
     }
@@ -110,7 +111,7 @@ impl StreamCounts {
             .map(|count| (count.as_str(), self[count]))
     }
 
-    /// Counts what `more` has counted.
+    /// Adds the counts of `more` to these.
     pub fn add(&mut self, more: &Self) {
         for (sum, number) in self.0.iter_mut().zip(more.0) {
             *sum = sum.saturating_add(number);
@@ -121,22 +122,24 @@ impl StreamCounts {
         *self == Self::default()
     }
 
-    /// What is held, by the counts.
+    /// The number of held records, according to the counts.
     pub fn held(&self) -> u64 {
         self[StreamCounter::Added].saturating_sub(self[StreamCounter::Removed])
     }
 
-    /// Which share of the waits ended with nothing given up; `None` before the first.
+    /// The share of waits that ended without giving up a position; `None` before the first wait.
     pub fn success_rate(&self) -> Option<f64> {
         self.share(StreamCounter::Cleared, StreamCounter::TaskScheduled)
     }
 
-    /// Timeouts per record added; `None` before the first. More than 5 % should alarm somebody.
+    /// Timeouts per added record; `None` before the first record. More than 5 % should raise an
+    /// alarm.
     pub fn timeout_rate(&self) -> Option<f64> {
         self.share(StreamCounter::Timeout, StreamCounter::Added)
     }
 
-    /// Overflows per record added; `None` before the first. More than 0.1 % should alarm somebody.
+    /// Overflows per added record; `None` before the first record. More than 0.1 % should raise an
+    /// alarm.
     pub fn overflow_rate(&self) -> Option<f64> {
         self.share(StreamCounter::CircuitBreaker, StreamCounter::Added)
     }

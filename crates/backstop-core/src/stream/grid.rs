@@ -1,13 +1,12 @@
-//! Whether a position is on the grid of its key: the positions that are whole steps away from the
-//! watermark.
+//! The grid of a key: the positions that are a whole number of steps away from its watermark.
 //!
 //! | the key | a record with | is |
 //! |---|---|---|
 //! | has handled nothing | any position | on the grid: it is the baseline |
-//! | handled a record of another step last | any position | on the grid: nobody knows a grid of that step |
-//! | handled a record of the same step last | a position whole steps before or after the watermark | on the grid |
-//! | | any other position before the watermark | off the grid: a duplicate, though nobody may have seen it |
-//! | | any other position after the watermark | off the grid: handled in its turn, and the grid goes on from it |
+//! | handled a record of another step last | any position | on the grid: no grid of that step is known |
+//! | handled a record of the same step last | a position a whole number of steps before or after the watermark | on the grid |
+//! | | any other position before the watermark | off the grid: a duplicate, though the handler may never have seen it |
+//! | | any other position after the watermark | off the grid: handled in its turn, and the grid continues from it |
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,15 +15,15 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OffStep {
     pub position: i64,
-    /// The step it is not on.
+    /// The step of the record and of its key.
     pub step: i64,
-    /// The watermark that the steps are counted from.
+    /// The watermark from which the steps are counted.
     pub from: i64,
 }
 
 impl OffStep {
-    /// That of a record, if it is off the grid of a key with this watermark whose last record had
-    /// this step.
+    /// Returns the off-grid position of a record, or `None` if it is on the grid. `watermark` and
+    /// `last_step` are those of its key.
     pub fn of(
         position: i64,
         step: i64,
@@ -33,7 +32,7 @@ impl OffStep {
     ) -> Option<Self> {
         let from = watermark?;
         let is_known = last_step == Some(step) && step > 0;
-        // Two positions may be further apart than one number tells.
+        // The distance between two positions may exceed an `i64`.
         let is_off = is_known && (i128::from(position) - i128::from(from)) % i128::from(step) != 0;
         is_off.then_some(Self {
             position,

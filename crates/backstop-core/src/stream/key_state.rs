@@ -1,4 +1,4 @@
-//! What the rules remember of a key beside its watermark and its records.
+//! The state of a key, beside its watermark and its records.
 
 use super::grid::OffStep;
 use super::missed::MissedPositions;
@@ -7,46 +7,46 @@ use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// What the rules remember of a key. Stores keep it as bytes and never look inside.
+/// The state of a key. Stores keep it as opaque bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeyState {
     /// The step of the record at the watermark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<i64>,
-    /// Arrivals up to this number were counted.
+    /// Arrivals up to this number are already in the counts.
     #[serde(skip_serializing_if = "is_zero")]
     pub counted: u64,
-    /// The wait for a gap to be filled.
+    /// The current wait for a gap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<GapWait>,
-    /// The call that failed last, until it succeeds.
+    /// The latest failed call, until it succeeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<FailingCall>,
-    /// Given up: up to this position nothing is waited for.
+    /// Set once the key has given up: it handles everything up to this position without waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_to: Option<i64>,
-    /// Misses declared since the last record was handled.
+    /// Misses declared since the last handled record.
     #[serde(skip_serializing_if = "is_zero")]
     pub gap: u64,
-    /// How many records wait: were counted as added, and not yet as removed.
+    /// The number of waiting records: those counted as added and not yet as removed.
     #[serde(skip_serializing_if = "is_zero")]
     pub waiting: u64,
-    /// The record at this position failed for good, and the key stands still.
+    /// The position of the record that failed for good and halted the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halted: Option<i64>,
-    /// Whether its records are ignored.
+    /// Whether the key ignores its records.
     #[serde(skip_serializing_if = "is_false")]
     pub disabled: bool,
-    /// What was handled without the store, ahead of the watermark, by position.
+    /// The ranges handled offline above the watermark, ordered by position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<OfflineRange>,
     #[serde(skip_serializing_if = "MissedPositions::is_empty")]
     pub missed: MissedPositions,
-    /// What came after it was declared missing, and when; the latest ones.
+    /// The latest late records: each position, and when its record arrived.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub late: VecDeque<(i64, i64)>,
-    /// What was off the grid; the latest ones.
+    /// The latest records that were off the grid.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub off_step: VecDeque<OffStepRecord>,
 }
@@ -56,30 +56,30 @@ pub struct KeyState {
 pub struct OffStepRecord {
     #[serde(flatten)]
     pub place: OffStep,
-    /// Whether it was handled; otherwise it was dropped as a duplicate.
+    /// Whether the record was handled; otherwise it was dropped as a duplicate.
     pub is_handled: bool,
-    /// When, in microseconds since 1970.
+    /// The time of the record's arrival or handling, in microseconds since 1970.
     pub at: i64,
 }
 
-/// The wait for a gap to be filled.
+/// One wait for a gap to be filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GapWait {
-    /// The how manieth wait, from 1 on.
+    /// The number of this wait, counted from 1.
     pub attempt: u32,
-    /// When it ends, in microseconds since 1970.
+    /// The end of the wait, in microseconds since 1970.
     pub due: i64,
 }
 
-/// Positions that were handled, or declared missing, without the store. Written as four numbers.
+/// Positions that were handled or declared missed offline. Serialized as four numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(i64, i64, i64, i64)", into = "(i64, i64, i64, i64)")]
 pub struct OfflineRange {
     pub from: i64,
-    /// The step of the record there.
+    /// The step of the record at `from`.
     pub step: i64,
     pub to: i64,
-    /// The step of the record there.
+    /// The step of the record at `to`.
     pub last_step: i64,
 }
 
@@ -101,31 +101,31 @@ impl From<OfflineRange> for (i64, i64, i64, i64) {
 }
 
 impl OfflineRange {
-    /// Whether a position is one of them.
+    /// Whether a position lies in the range.
     pub(super) const fn covers(&self, position: i64) -> bool {
         self.from <= position && position <= self.to
     }
 }
 
-/// A call that failed, or that its handler put off.
+/// A call that failed, or that its handler postponed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailingCall {
-    /// The position it was about.
+    /// The position of the failed call.
     pub position: i64,
     pub failures: u32,
-    /// When it is tried again, in microseconds since 1970.
+    /// The time of the next attempt, in microseconds since 1970.
     pub due: i64,
-    /// How long that was when it failed, in microseconds: after the clock was set back it is no
-    /// longer.
+    /// The wait chosen at the failure, in microseconds. After the clock is set back, the key waits
+    /// no longer than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<i64>,
     pub since: i64,
-    /// What its handler said, cut short.
+    /// The error message of the handler, truncated.
     #[serde(default)]
     pub error: String,
 }
 
-/// Bytes that are no standing.
+/// Bytes that are no valid key state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("what was kept of a stream's key cannot be read: {0}")]
 pub struct InvalidKeyState(String);
@@ -141,7 +141,7 @@ const fn is_false(flag: &bool) -> bool {
 }
 
 impl KeyState {
-    /// From a store. A key that was never advanced has no bytes.
+    /// Reads the bytes of a store. A key that was never advanced has no bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidKeyState> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -149,7 +149,7 @@ impl KeyState {
         serde_json::from_slice(bytes).map_err(|error| InvalidKeyState(error.to_string()))
     }
 
-    /// For a store; nothing for a key as good as new.
+    /// The bytes for a store; empty if the state is that of a new key.
     pub fn to_bytes(&self) -> Vec<u8> {
         if *self == Self::default() {
             return Vec::new();
@@ -157,7 +157,7 @@ impl KeyState {
         serde_json::to_vec(self).expect("numbers, flags and lists of them can be written")
     }
 
-    /// That of a key whose records are to be ignored.
+    /// The state of a key that ignores its records.
     pub fn disabled() -> Self {
         Self {
             disabled: true,
@@ -165,7 +165,7 @@ impl KeyState {
         }
     }
 
-    /// Takes in what was handled without the store; what overlaps becomes one.
+    /// Adds a range that was handled offline, and merges it with the ranges it overlaps.
     pub(super) fn add_offline_range(&mut self, ahead: OfflineRange) {
         let (touching, mut apart): (Vec<OfflineRange>, Vec<OfflineRange>) = self
             .ahead
@@ -188,7 +188,7 @@ impl KeyState {
         self.ahead = apart;
     }
 
-    /// The failures of the call about this position.
+    /// The failed call at this position, if there is one.
     pub(super) fn failing_at(&self, position: i64) -> Option<&FailingCall> {
         self.failing
             .as_ref()

@@ -1,15 +1,15 @@
-//! Which positions of a key were declared missing.
+//! The positions of a key that were declared missed.
 
 use crate::limits::MISSED_RUNS_MAX;
 use serde::{Deserialize, Serialize};
 
-/// The positions declared missing, as runs of equal steps, oldest first. Bounded: the oldest run is
-/// forgotten first.
+/// The positions declared missed, as runs of equal steps, the oldest run first. The number of runs
+/// is bounded: the oldest run is forgotten first.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MissedPositions(Vec<PositionRange>);
 
-/// `count` positions from `first` on, `step` apart. Written as three numbers.
+/// `count` positions from `first` on, `step` apart. Serialized as three numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(i64, i64, u64)", into = "(i64, i64, u64)")]
 struct PositionRange {
@@ -35,14 +35,14 @@ impl From<PositionRange> for (i64, i64, u64) {
 }
 
 impl PositionRange {
-    /// The position `nth` steps behind the first. In range: `nth` is at most the count that a gap
-    /// between two positions made.
+    /// The position `nth` steps after the first. It cannot overflow, because `nth` is at most the
+    /// number of positions in a gap between two positions.
     fn nth(&self, nth: u64) -> i64 {
         self.first
             .saturating_add(self.step.saturating_mul(nth.cast_signed()))
     }
 
-    /// How many steps behind the first a position is, if it is one of the run.
+    /// The number of steps from the first position to this one, if the run contains it.
     fn rank(&self, position: i64) -> Option<u64> {
         let distance = position.checked_sub(self.first)?;
         let rank = u64::try_from(distance / self.step).ok()?;
@@ -55,17 +55,17 @@ impl MissedPositions {
         self.0.is_empty()
     }
 
-    /// Whether this position was declared missing.
+    /// Whether this position was declared missed.
     pub fn contains(&self, position: i64) -> bool {
         self.0.iter().any(|run| run.rank(position).is_some())
     }
 
-    /// First position, step and count of each run, oldest first.
+    /// The first position, step and count of each run, the oldest run first.
     pub fn runs(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
         self.0.iter().map(|run| (*run).into())
     }
 
-    /// Declares `count` positions from `first` on missing.
+    /// Declares `count` positions from `first` on as missed.
     pub fn add(&mut self, first: i64, step: i64, count: u64) {
         match self.0.last_mut() {
             Some(last) if last.step == step && last.nth(last.count) == first => last.count += count,
@@ -74,7 +74,7 @@ impl MissedPositions {
         self.forget_oldest();
     }
 
-    /// The position is no longer missing.
+    /// Removes a position whose record has arrived after all.
     pub fn remove(&mut self, position: i64) {
         let found = self
             .0
@@ -96,7 +96,7 @@ impl MissedPositions {
         self.forget_oldest();
     }
 
-    /// Takes over what another copy of the key knows.
+    /// Adds the missed positions of another copy of the key.
     pub fn merge(&mut self, other: &Self) {
         for run in &other.0 {
             let is_known =

@@ -1,4 +1,4 @@
-//! One record of a stream.
+//! One record of an ordered stream.
 
 use crate::limits::{POSITION_MAX, TENANT_BYTES_MAX};
 use crate::name::StreamKey;
@@ -6,46 +6,46 @@ use crate::payload::Payload;
 use crate::time::Time;
 use std::sync::Arc;
 
-/// A record as it comes in.
+/// A record as a producer sends it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Whose order it belongs to.
+    /// The key whose order the record belongs to.
     pub key: StreamKey,
-    /// Its place in that order.
+    /// The place of the record in the order of its key.
     pub position: i64,
-    /// How far from it the next one is expected, in the unit of positions.
+    /// The distance to the next expected record of the key, in the unit of positions.
     pub step: i64,
-    /// Who it belongs to, where a stream is switched on for some and not for others.
+    /// The owner of the record, for a stream that is rolled out to some tenants only.
     pub tenant: Option<Arc<str>>,
     pub payload: Payload,
 }
 
-/// A record of a key while it waits.
+/// A record that its key holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldRecord {
-    /// How far from it the next one is expected.
+    /// The distance to the next expected record of the key.
     pub step: i64,
     pub tenant: Option<Arc<str>>,
     pub payload: Payload,
     pub at: Time,
-    /// Whether it was counted as added: it waits, and did not just arrive.
+    /// Whether the record is counted as added. A record that has only just arrived is not.
     pub waits: bool,
 }
 
-/// A record that cannot be taken.
+/// A record that the stream rejects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRecord {
-    /// Its position is out of range.
+    /// The position is out of range.
     #[error(
         "position {0} is out of range; positions are whole numbers up to {POSITION_MAX}, and so far below 0"
     )]
     Position(i64),
-    /// Its step is out of range.
+    /// The step is out of range.
     #[error(
         "step {0} is out of range; a step is a whole number from 1 to {POSITION_MAX}, in the unit of positions"
     )]
     Step(i64),
-    /// Its tenant is too long, or has a NUL.
+    /// The tenant is too long, or contains a NUL.
     #[error(
         "a tenant has at most {TENANT_BYTES_MAX} bytes and no NUL among them; this one has {0}"
     )]
@@ -53,7 +53,7 @@ pub enum InvalidRecord {
 }
 
 impl Record {
-    /// Whether it is within the limits.
+    /// Checks that the record is within the limits.
     pub fn check(&self) -> Result<(), InvalidRecord> {
         if !(-POSITION_MAX..=POSITION_MAX).contains(&self.position) {
             return Err(InvalidRecord::Position(self.position));

@@ -1,7 +1,8 @@
-//! A stream on virtual time: the rules of a live one, without a store, a handler or a clock.
+//! Replays a stream on virtual time. A replay uses the rules of a live stream, without a store, a
+//! handler or a clock.
 //!
-//! Lines come in the order of their time. What is due at a line's own time comes before it. After
-//! the last line time runs on until nothing is pending.
+//! Input lines are ordered by time. Whatever is due at the time of a line happens before that line.
+//! After the last line, time runs on until nothing is pending.
 
 mod effect;
 mod line;
@@ -20,13 +21,13 @@ use crate::retry::RandomDraw;
 use crate::time::Time;
 use std::collections::BTreeMap;
 
-/// A stream on virtual time.
+/// A stream that runs on virtual time.
 #[derive(Debug)]
 pub struct Replay {
     rules: StreamRules,
     no_wait_rules: StreamRules,
     keys: BTreeMap<StreamKey, ReplayKey>,
-    /// How often the handler is still to fail.
+    /// How many more times the handler will fail for a record.
     fails: BTreeMap<(StreamKey, i64), u32>,
     is_down: bool,
     now: Time,
@@ -36,12 +37,12 @@ pub struct Replay {
 #[derive(Debug)]
 struct ReplayKey {
     window: KeyWindow,
-    /// How it goes on while the store is down.
+    /// The offline copy of the window, while the store is down.
     offline: Option<KeyWindow>,
 }
 
 impl Replay {
-    /// A stream with nothing in it.
+    /// A replay that starts with an empty stream.
     pub fn new(rules: StreamRules) -> Self {
         Self {
             no_wait_rules: rules.without_waiting(),
@@ -54,7 +55,7 @@ impl Replay {
         }
     }
 
-    /// Takes in a line and answers with all that happens up to it and because of it.
+    /// Plays one line. Returns everything that happens up to its time, and because of it.
     pub fn play(&mut self, line: ReplayLine) -> Result<Vec<ReplayEffect>, InvalidReplayLine> {
         if line.at < self.now {
             return Err(InvalidReplayLine::OutOfOrder {
@@ -130,7 +131,7 @@ impl Replay {
         }
     }
 
-    /// Goes from one wake-up to the next, up to `end` and including it.
+    /// Moves from one wake-up to the next, up to and including `end`.
     fn run_until(&mut self, end: Time) {
         while let Some((at, key)) = self.next_wake().filter(|(at, _)| *at <= end) {
             self.now = self.now.max(at);
@@ -142,7 +143,7 @@ impl Replay {
         let wakes = self.keys.iter().filter_map(|(key, lane)| {
             let (window, rules) = match (&lane.offline, self.is_down) {
                 (Some(meanwhile), true) => (meanwhile, &self.no_wait_rules),
-                // The wake-ups are in the store.
+                // Wake-ups are in the store, which is down.
                 (None, true) => return None,
                 (_, false) => (&lane.window, &self.rules),
             };
@@ -151,7 +152,7 @@ impl Replay {
         wakes.min().map(|(at, key)| (at, key.clone()))
     }
 
-    /// Does all that follows for a key.
+    /// Performs all steps of a key that are due.
     fn step(&mut self, key: &StreamKey) {
         loop {
             let (is_down, now) = (self.is_down, self.now);
@@ -224,7 +225,7 @@ impl Replay {
                 until,
                 attempt,
             } => return self.push_wait(key, position, until, attempt),
-            // It is counted; nothing happens to it.
+            // The window has counted it; there is no effect to show.
             KeyEvent::Ignored { .. } => return,
         };
         self.push_effect(key, word, Some(position), |_| {});
@@ -265,7 +266,7 @@ impl Replay {
 }
 
 impl ReplayKey {
-    /// What decides now: the window in the store, or the one that goes on without it.
+    /// The window that decides now: the regular one, or its offline copy while the store is down.
     fn current(&mut self, is_down: bool) -> &mut KeyWindow {
         if !is_down {
             return &mut self.window;

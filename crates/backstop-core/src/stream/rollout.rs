@@ -1,17 +1,18 @@
-//! For whom a stream is switched on.
+//! The rollout of a stream: the tenants for which it is switched on.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// For whom a stream is switched on. `exclude` beats `include`, `include` beats `percent`.
+/// The tenants for which a stream is switched on. `exclude` beats `include`, `include` beats
+/// `percent`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rollout {
-    /// The share of tenants, from 0 to 100. A larger share contains every smaller one.
+    /// The share of tenants, from 0 to 100. A larger share includes every tenant of a smaller one.
     pub percent: f64,
-    /// Tenants for whom it is on whatever the share.
+    /// Tenants for which the stream is on, whatever the share.
     pub include: Vec<String>,
-    /// Tenants for whom it is off whatever else is said.
+    /// Tenants for which the stream is off, whatever the share and `include`.
     pub exclude: Vec<String>,
 }
 
@@ -26,14 +27,16 @@ impl Default for Rollout {
 }
 
 impl Rollout {
-    /// Whether it is on for this tenant. Records without a tenant give their key.
+    /// Whether the stream is on for this tenant. The caller passes the key for a record without a
+    /// tenant.
     pub fn covers(&self, tenant: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|name| name == tenant);
         !named(&self.exclude) && (named(&self.include) || hash_percent(tenant) < self.percent)
     }
 }
 
-/// Where a tenant stands between 0 and 100: the same on every machine and in every version.
+/// Hashes a tenant to a number between 0 and 100 that is the same on every machine and in every
+/// version.
 fn hash_percent(tenant: &str) -> f64 {
     let digest: [u8; 32] = Sha256::digest(tenant.as_bytes()).into();
     let bits = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);

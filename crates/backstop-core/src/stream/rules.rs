@@ -1,4 +1,4 @@
-//! What a stream is told: how long to wait, how much to hold, what to do with what comes too late.
+//! The rules of a stream: how long it waits, how much it holds, and what it does with late records.
 
 use super::rollout::Rollout;
 use crate::limits::{DELAY_MAX, HELD_MAX, MISSES_MAX, WAITS_MAX};
@@ -6,62 +6,62 @@ use crate::retry::RetryPolicy;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// What a stream is told.
+/// The rules of one stream.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamRules {
-    /// The waits of a key with a gap, one after the other; it gives up at the end of the last.
+    /// The successive waits of a key with a gap; the key gives up at the end of the last one.
     pub steps: Vec<Span>,
-    /// Records a key holds before it gives up at once.
+    /// The number of held records at which a key gives up at once.
     pub max_held: u32,
-    /// Misses of a gap that are told one by one; the others are told as one range.
+    /// Misses of a gap that are reported one by one; the rest are reported as one range.
     pub max_misses: u32,
-    /// The longest any record is held.
+    /// The longest time that a key holds a record.
     pub hold_for: Span,
-    /// When a run that is complete is handled.
+    /// When the records behind a filled gap are handled.
     pub drain: DrainMode,
-    /// What becomes of a record that was declared missing.
+    /// How the stream treats a record whose position was declared missed.
     pub late: LatePolicy,
-    /// What a key does about a record that failed for good.
+    /// How a key treats a record that failed for good.
     pub on_dead: DeadRecordPolicy,
-    /// For whom the stream waits at all.
+    /// The tenants for which the stream waits at gaps.
     pub rollout: Rollout,
-    /// How often a failing record is tried again.
+    /// The retry policy of failing records.
     pub retry: RetryPolicy,
 }
 
-/// When a run that is complete is handled.
+/// When the records behind a filled gap are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainMode {
-    /// As soon as its missing record arrives.
+    /// As soon as the missing record arrives.
     #[default]
     Immediate,
-    /// When its key is looked at the next time.
+    /// At the end of the current wait of the key.
     Scheduled,
 }
 
-/// What becomes of a record that was declared missing.
+/// How the stream treats a record whose position was declared missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatePolicy {
-    /// It is dropped and counted.
+    /// The stream drops and counts it.
     #[default]
     Drop,
-    /// The handler gets it as the correction of its miss.
+    /// The handler gets it, as the correction of its miss.
     Amend,
 }
 
-/// What a key does about a record that failed for good. It is a dead letter either way.
+/// How a key treats a record that failed for good. The record becomes a dead letter either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadRecordPolicy {
     #[default]
     Skip,
-    /// Handles nothing more until somebody acts.
+    /// The key handles nothing more until an operator acts.
     Halt,
 }
 
-/// Rules that make no sense.
+/// Stream rules that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidStreamRules(String);
@@ -127,8 +127,8 @@ impl StreamRules {
         Ok(())
     }
 
-    /// The same rules where nothing can be waited for: every record is handled at once, with
-    /// misses.
+    /// The same rules without waiting: the stream handles every record at once, with misses. They
+    /// apply while the store is down.
     #[must_use]
     pub fn without_waiting(&self) -> Self {
         let nobody = Rollout {
@@ -143,13 +143,13 @@ impl StreamRules {
         }
     }
 
-    /// The wait number `attempt`, from 1 on.
+    /// The wait number `attempt`, counted from 1.
     pub(super) fn wait(&self, attempt: u32) -> Span {
         let at = (attempt.max(1) as usize - 1).min(self.steps.len().saturating_sub(1));
         self.steps.get(at).copied().unwrap_or(Span::ZERO)
     }
 
-    /// Whether there is no wait behind number `attempt`.
+    /// Whether wait number `attempt` is the last one.
     pub(super) fn is_last(&self, attempt: u32) -> bool {
         attempt as usize >= self.steps.len()
     }

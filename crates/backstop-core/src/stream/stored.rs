@@ -1,4 +1,4 @@
-//! A key as a store keeps it, and what changes in it.
+//! A key as a store keeps it, and a change to it.
 
 use super::counts::StreamCounts;
 use crate::name::StreamKey;
@@ -12,27 +12,27 @@ pub struct StoredKey {
     pub key: StreamKey,
     /// The last position that was handled or passed.
     pub watermark: Option<i64>,
-    /// What the rules remember, as bytes.
+    /// The bytes of the key's [`KeyState`](super::KeyState).
     pub state: Vec<u8>,
-    /// How many records were offered since the key came into being: the number of the latest
+    /// The number of records offered since the key was created, which is the number of the latest
     /// arrival.
     pub arrived: u64,
-    /// The records of the lowest positions, in their order; at most
+    /// The records of the lowest positions, in order; at most
     /// [`crate::limits::WINDOW_RECORDS_MAX`].
     pub records: Vec<StoredRecord>,
-    /// How many records there are in all.
+    /// The number of all records of the key.
     pub count: u64,
-    /// The highest position among all of them.
+    /// The highest position of all records of the key.
     pub highest: Option<i64>,
 }
 
 impl StoredKey {
-    /// How many bytes the payloads of [`Self::records`] have.
+    /// The size of the payloads of [`Self::records`], in bytes.
     pub fn bytes(&self) -> usize {
         self.records.iter().map(|record| record.payload.len()).sum()
     }
 
-    /// How many records there are beyond [`Self::records`].
+    /// The number of records that are not in [`Self::records`].
     pub const fn more(&self) -> u64 {
         self.count.saturating_sub(self.records.len() as u64)
     }
@@ -42,28 +42,28 @@ impl StoredKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredRecord {
     pub position: i64,
-    /// How far from it the next one is expected.
+    /// The distance to the next expected record of the key.
     pub step: i64,
     pub tenant: Option<Arc<str>>,
     pub at: Time,
-    /// The number of its arrival at this key, from 1 on; 0 for one that whoever had the key's lease
-    /// put there.
+    /// The number of the record's arrival at this key, counted from 1; 0 for a record that the
+    /// holder of the key's lease wrote.
     pub arrival: u64,
     pub payload: Payload,
 }
 
-/// What is to change in a key.
+/// A change to a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KeyChange {
-    /// The watermark from now on.
+    /// The new watermark of the key.
     pub watermark: Option<i64>,
-    /// What the rules remember from now on.
+    /// The new state of the key, as bytes.
     pub state: Vec<u8>,
-    /// Records that are held from now on; where one is held already, that one stays. All have
-    /// arrival 0.
+    /// Records to hold. Where the store already holds a record at the position, that one stays. All
+    /// of these have arrival 0.
     pub hold: Vec<StoredRecord>,
-    /// Positions whose records are held no longer.
+    /// Positions whose records the store removes.
     pub drop: Vec<i64>,
-    /// What happened, to be added to the counts of the stream.
+    /// Counts to add to those of the stream.
     pub counts: StreamCounts,
 }

@@ -1,5 +1,5 @@
-//! The rules of streams, one sentence each. A script is what arrives when; the expectation is what
-//! a replay tells.
+//! The rules of streams, one test per rule. A script lists what arrives when; the expectation is
+//! the output of a replay.
 
 mod outage;
 mod properties;
@@ -23,7 +23,8 @@ fn rules(change: impl FnOnce(&mut StreamRules)) -> StreamRules {
     rules
 }
 
-/// Plays `script`: seconds, key and position in minutes, or an event; then what else the line has.
+/// Plays `script`: seconds, key and position in minutes, or an event; then the other fields of the
+/// line.
 fn play(rules: StreamRules, script: &[&str]) -> (Vec<ReplayEffect>, ReplaySummary) {
     let mut replay = Replay::new(rules);
     let mut effects = Vec::new();
@@ -61,8 +62,8 @@ fn play(rules: StreamRules, script: &[&str]) -> (Vec<ReplayEffect>, ReplaySummar
     clippy::cast_precision_loss,
     reason = "the numbers of a script are small"
 )]
-/// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` until
-/// when, and its number.
+/// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` with its
+/// end and its number.
 fn told(effect: &ReplayEffect) -> String {
     let minutes = |position: i64| format!("{}", position as f64 / 60_000.0);
     let seconds = |ms: i64| format!("{}", ms as f64 / 1_000.0);
@@ -210,7 +211,8 @@ fn a_gap_holds_and_its_record_releases_the_run_at_once() {
 
 #[test]
 fn the_worked_example_of_the_document_drains_at_the_second_look() {
-    // 4:01 comes while 4:00 is expected; 4:00 comes between the first look and the second.
+    // 4:01 arrives while 4:00 is expected; 4:00 arrives between the ends of the first and the
+    // second wait.
     let scheduled = rules(|rules| rules.drain = DrainMode::Scheduled);
     let script = ["0 a 239", "0 a 241", "15 a 240"];
     let expected = [
@@ -370,7 +372,7 @@ fn at_most_so_many_misses_one_by_one_and_the_rest_as_a_range() {
 #[test]
 fn no_record_is_held_for_longer_than_hold_for() {
     let short = rules(|rules| rules.hold_for = Span::secs(25));
-    // Progress starts the wait anew, again and again; the oldest record does not wait for ever.
+    // Each progress starts the wait anew, but no record is held longer than `hold_for`.
     let script = ["0 a 1", "0 a 9", "9 a 2", "18 a 3"];
     let expected = [
         "0 handled 1",
@@ -476,7 +478,7 @@ fn a_gap_that_spans_a_change_of_step_makes_no_misses() {
         "20 handled 16",
     ];
     assert_eq!(check(one(), &script, &expected).misses, 0);
-    // The change itself is in order if it is one new step away.
+    // A record with a changed step is in order if it is one new step away.
     check(
         one(),
         &["0 a 1", "0 a 6 \"step_ms\":300000"],

@@ -1,4 +1,4 @@
-//! What is known of one key, in the hands of whoever has its lease.
+//! The state of one key, in the hands of the worker that holds its lease.
 
 mod next;
 mod offline;
@@ -15,44 +15,45 @@ use crate::name::StreamKey;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one key.
+/// The state of one key, and the rules that move it on.
 #[derive(Clone, Debug)]
 pub struct KeyWindow {
     key: StreamKey,
     watermark: Option<i64>,
     state: KeyState,
     held: BTreeMap<i64, HeldRecord>,
-    /// Held records that have only just arrived: they may still be handled without ever having
-    /// waited.
+    /// Held records that have only just arrived. The handler may still get them before they are
+    /// counted as waiting.
     fresh: BTreeSet<i64>,
-    /// What has not been looked at yet, the highest position first.
+    /// Arrivals that `next` has not examined yet, the highest position first.
     arrivals: Vec<(i64, HeldRecord)>,
     /// Positions whose records are in the store.
     stored: BTreeSet<i64>,
-    /// Records in the store above those that were loaded, the highest of them, and the highest that
-    /// was loaded.
+    /// `beyond` counts the records in the store above those that were loaded. `highest` is the
+    /// highest of them, `loaded_to` the highest loaded position.
     beyond: u64,
     highest: Option<i64>,
     loaded_to: Option<i64>,
-    /// Whether it knows only where the key once was: it goes on without the store, and was not in
-    /// hand when that fell silent.
+    /// Offline mode, and this worker did not hold the key's lease when the store went down: only an
+    /// old watermark is known.
     lacks_lease: bool,
-    /// Where the key once was: everything up to here was handled or passed.
+    /// An old watermark: everything up to here was handled or passed. The key may have moved on
+    /// since.
     known_watermark: Option<i64>,
-    /// The first record it met, if it knew of no watermark, and its step.
+    /// The position and step of the first record handled without a known watermark.
     from: Option<(i64, i64)>,
-    /// What came after that and belongs before it.
+    /// Ranges handled offline below `from`.
     separate_ranges: Vec<OfflineRange>,
     counts: StreamCounts,
-    /// Whether the wait has ended and what can be handled is: `drain = "scheduled"` handles nothing
-    /// otherwise.
+    /// Whether the wait has ended, so that the handler gets what is complete. With `drain =
+    /// "scheduled"` it gets nothing before that.
     is_wait_over: bool,
-    /// Whether anything waited since the hold was last empty.
+    /// Whether any record has waited since the key last held none.
     has_held: bool,
 }
 
 impl KeyWindow {
-    /// A key nobody has heard of.
+    /// A new key, without a watermark or records.
     pub fn new(key: StreamKey) -> Self {
         Self {
             key,
@@ -75,7 +76,7 @@ impl KeyWindow {
         }
     }
 
-    /// A key as a store has it. What was offered since it was last advanced arrives now.
+    /// Loads a key from a store. Records that were offered since its last advance arrive now.
     pub fn load(stored: StoredKey) -> Result<Self, InvalidKeyState> {
         let mut window = Self::new(stored.key);
         window.watermark = stored.watermark;
@@ -105,8 +106,8 @@ impl KeyWindow {
         Ok(window)
     }
 
-    /// What waits is counted as added: also what was not loaded, and what arrived under a worker
-    /// that died before it had looked at it.
+    /// Counts all waiting records as added. This includes records that were not loaded, and records
+    /// that arrived under a worker that died before it examined them.
     fn count_waiting(&mut self) {
         let (counted, waiting) = (self.state.waiting, self.held.len() as u64 + self.beyond);
         self.counts[StreamCounter::TaskScheduled] += u64::from(counted == 0 && waiting > 0);
@@ -116,7 +117,7 @@ impl KeyWindow {
         self.has_held |= waiting > 0;
     }
 
-    /// Records arrive together: their order among each other does not count.
+    /// Adds records that arrive together; their order among each other does not matter.
     pub fn arrive(&mut self, records: impl IntoIterator<Item = Record>, at: Time) {
         let held = |record: Record| {
             let Record {
@@ -141,14 +142,14 @@ impl KeyWindow {
     }
 
     fn push_arrivals(&mut self, arrived: Vec<(i64, HeldRecord)>) {
-        // Taken from the end: the lowest position first, and of two records for one position the
-        // one that came first.
+        // `next` pops from the end, so it gets the lowest position first, and of two records at one
+        // position the one that arrived first.
         self.arrivals.splice(0..0, arrived.into_iter().rev());
         self.arrivals
             .sort_by_key(|(position, _)| std::cmp::Reverse(*position));
     }
 
-    /// What has changed since this was asked last, for the store.
+    /// Returns the changes since the last call, for the store.
     pub fn take_change(&mut self) -> KeyChange {
         let waiting = self
             .held
@@ -194,29 +195,29 @@ impl KeyWindow {
         &self.state
     }
 
-    /// A record that is held.
+    /// The held record at this position.
     pub fn held(&self, position: i64) -> Option<&HeldRecord> {
         self.held.get(&position)
     }
 
-    /// All that is held here, by position.
+    /// All held records in this window, by position.
     pub fn all_held(&self) -> impl Iterator<Item = (i64, &HeldRecord)> {
         self.held.iter().map(|(position, held)| (*position, held))
     }
 
-    /// The lowest record of the key that is held: behind a gap, the one that shows it. `None` also
-    /// if records that were not loaded come first.
+    /// The lowest held record of the key; behind a gap, this is the record that reveals it. `None`
+    /// also if records that were not loaded come before it.
     pub fn head(&self) -> Option<(i64, &HeldRecord)> {
         let (position, held) = self.held.first_key_value()?;
         self.sees(*position).then_some((*position, held))
     }
 
-    /// Whether every record that waits below this position is known here.
+    /// Whether this window has loaded every waiting record below this position.
     fn sees(&self, position: i64) -> bool {
         self.beyond == 0 || self.loaded_to.is_some_and(|loaded| position <= loaded)
     }
 
-    /// What was counted since the last change was asked for.
+    /// The counts since the last [`Self::take_change`].
     pub const fn counts(&self) -> &StreamCounts {
         &self.counts
     }
@@ -225,8 +226,8 @@ impl KeyWindow {
         self.counts[count] += 1;
     }
 
-    /// Forgets everything; answers how many waiting records are gone. The key is as good as new, or
-    /// disabled.
+    /// Resets the key to a new one, or to a disabled one. Returns the number of waiting records
+    /// that it dropped.
     pub fn forget(&mut self, disabled: bool) -> u64 {
         let waiting = self.state.waiting;
         let mut counts = self.counts;
@@ -250,7 +251,7 @@ impl KeyWindow {
     }
 }
 
-/// A record of the store as one that has only just arrived.
+/// Turns a record of the store into one that has just arrived.
 fn to_arrival(record: StoredRecord) -> (i64, HeldRecord) {
     let StoredRecord {
         position,

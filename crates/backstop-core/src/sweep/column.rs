@@ -1,4 +1,4 @@
-//! A row of a query, and its values as JSON has them.
+//! The rows of a query, with their values as JSON.
 
 use serde_json::{Number, Value};
 use std::sync::Arc;
@@ -11,14 +11,13 @@ pub struct QueryRow {
 }
 
 impl QueryRow {
-    /// A row with these columns; values that are missing are null.
+    /// A row with these columns; missing values are null.
     pub fn new(columns: Arc<[String]>, mut values: Vec<Value>) -> Self {
         values.resize(columns.len(), Value::Null);
         Self { columns, values }
     }
 
-    /// The value of a column, if there is one of this name: written like this, or else with other
-    /// capitals.
+    /// The value of a column. The exact name wins over one that differs in case.
     pub fn get(&self, column: &str) -> Option<&Value> {
         let named = |is: &dyn Fn(&String) -> bool| self.columns.iter().position(is);
         let at = named(&|name| name == column)
@@ -26,12 +25,12 @@ impl QueryRow {
         at.and_then(|at| self.values.get(at))
     }
 
-    /// The names of its columns.
+    /// The names of the row's columns.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// What it is known by: its column `id`, or else its first.
+    /// The value that identifies the row: its column `id`, or else its first column.
     pub fn id(&self) -> Value {
         self.get("id")
             .or_else(|| self.values.first())
@@ -39,7 +38,7 @@ impl QueryRow {
             .unwrap_or_default()
     }
 
-    /// All of it, as an object.
+    /// The whole row, as a JSON object.
     pub fn object(&self) -> Value {
         self.columns
             .iter()
@@ -49,8 +48,7 @@ impl QueryRow {
     }
 }
 
-/// A decimal number in digits: a JSON number if no reader of one could lose any of it, text
-/// otherwise.
+/// A decimal number: a JSON number if every reader can parse it without loss, text otherwise.
 pub fn decimal(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<i64>() {
         return whole.into();
@@ -58,8 +56,8 @@ pub fn decimal(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<u64>() {
         return whole.into();
     }
-    // The shortest digits of the double that a reader makes of it: where they are the same, nothing
-    // was lost.
+    // Compare with the shortest digits of the double that a reader would make of it: if they are
+    // equal, nothing is lost.
     let number = digits
         .parse::<f64>()
         .ok()
@@ -69,7 +67,7 @@ pub fn decimal(digits: &str) -> Value {
         .map_or_else(|| digits.into(), Value::Number)
 }
 
-/// Digits without a plus, and without zeros that say nothing.
+/// The digits without a plus sign, and without leading and trailing zeros.
 fn plain(digits: &str) -> String {
     let digits = digits.strip_prefix('+').unwrap_or(digits);
     let (sign, digits) = digits

@@ -1,12 +1,12 @@
-//! Queries as people write them, made ready for a driver.
+//! Prepares users' SQL queries for a database driver.
 //!
-//! `:cutoff` becomes the database's own word for a parameter, wherever it stands in the query's own
-//! text: not in a string, a quoted name or a comment. Nothing is ever put into the text, so what a
-//! value says can do nothing. A query is one statement.
+//! `:cutoff` becomes a parameter in the notation of the database, wherever it stands in the query
+//! itself, but not in a string, a quoted name or a comment. No value is ever put into the text, so
+//! SQL injection is impossible. A query is one statement.
 
 use std::fmt::Write;
 
-/// How the name of the parameter is written.
+/// The parameter's name in a query.
 const CUTOFF: &str = ":cutoff";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,33 +19,33 @@ pub enum SqlDialect {
 /// A query with its parameters in place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundQuery {
-    /// Its text, without the semicolon at its end.
+    /// The text of the query, without the final semicolon.
     pub sql: String,
-    /// How often the cutoff stands in it.
+    /// How often the cutoff occurs in the query.
     pub cutoffs: usize,
 }
 
-/// A query that cannot be used.
+/// A query that a sweep cannot use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuery {
-    /// It would find work however young.
+    /// The query has no cutoff, so it would find rows however young.
     #[error(
         "the query does not say `:cutoff`; compare the row's time with it, such as created_at <= :cutoff"
     )]
     NoCutoff,
-    /// There is more than one statement.
+    /// The query has more than one statement.
     #[error("the query has a `;` with more behind it; write one statement")]
     Several,
-    /// It is none that only reads.
+    /// The query is not one that only reads.
     #[error("the query must be a SELECT: it would write, or gives no columns")]
     NotASelect,
 }
 
-/// What statements that read begin with.
+/// The first words of statements that only read.
 const READING: [&str; 4] = ["SELECT", "WITH", "VALUES", "TABLE"];
 
 impl BoundQuery {
-    /// The query as the database takes it.
+    /// Rewrites the query into the notation of the database.
     pub fn new(query: &str, dialect: SqlDialect) -> Result<Self, InvalidQuery> {
         let mut bound = Self {
             sql: String::with_capacity(query.len()),
@@ -70,7 +70,8 @@ impl BoundQuery {
         }
     }
 
-    /// Refuses one that begins like no SELECT. What else would write is found out by the database.
+    /// Rejects a query that does not begin like a SELECT. The database itself detects other
+    /// statements that would write.
     pub fn check_reads(query: &str, dialect: SqlDialect) -> Result<(), InvalidQuery> {
         let mut rest = query;
         while let Some(piece) = SqlToken::first(rest, dialect) {
@@ -94,12 +95,12 @@ impl BoundQuery {
         });
     }
 
-    /// The query as a part of another, each of whose rows is one JSON text; at most `max` rows. For
-    /// PostgreSQL, which knows best how its types look as JSON.
+    /// Wraps the query in another one that returns each row as one JSON text, at most `max` rows.
+    /// This is for PostgreSQL, which knows best how to write its types as JSON.
     #[must_use]
     pub fn as_json_rows(&self, max: usize) -> String {
         let mut sql = String::with_capacity(self.sql.len() + 64);
-        // On a line of its own: the query may end in a comment.
+        // The query stands on its own line, because it may end in a comment.
         let _ = write!(
             sql,
             "SELECT row_to_json(q)::text FROM (\n{}\n) AS q LIMIT {max}",
@@ -109,7 +110,7 @@ impl BoundQuery {
     }
 }
 
-/// A piece of a query: what it is, and how many bytes.
+/// A token of a query: its kind, and its length in bytes.
 struct SqlToken {
     kind: SqlTokenKind,
     len: usize,
@@ -123,7 +124,7 @@ enum SqlTokenKind {
 }
 
 impl SqlToken {
-    /// The piece a text begins with; `None` if there is no more.
+    /// The first token of a text; `None` at the end of the text.
     fn first(text: &str, dialect: SqlDialect) -> Option<Self> {
         let first = text.chars().next()?;
         if let Some(len) = comment(text, dialect) {
@@ -143,7 +144,7 @@ impl SqlToken {
             ':' if text.starts_with("::") => (SqlTokenKind::Text, 2),
             ':' if is_cutoff(text) => (SqlTokenKind::Cutoff, CUTOFF.len()),
             first if first.is_whitespace() => (SqlTokenKind::Blank, first.len_utf8()),
-            // A whole word, so that what is quoted right behind a letter is not taken apart.
+            // Take a whole word, so that a quote right after a letter does not begin a token.
             first if is_word(first) => (SqlTokenKind::Text, word(text, dialect)),
             first => (SqlTokenKind::Text, first.len_utf8()),
         };
@@ -160,7 +161,7 @@ fn is_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || char == '$'
 }
 
-/// A word, with the string that belongs to it: PostgreSQL's `E'it\'s'`.
+/// The length of a word, with a string that belongs to it: PostgreSQL's `E'it\'s'`.
 fn word(text: &str, dialect: SqlDialect) -> usize {
     let len = text.find(|char| !is_word(char)).unwrap_or(text.len());
     let escapes = dialect == SqlDialect::Postgres && text[..len].eq_ignore_ascii_case("e");
@@ -174,7 +175,7 @@ fn word(text: &str, dialect: SqlDialect) -> usize {
 fn comment(text: &str, dialect: SqlDialect) -> Option<usize> {
     let line = || text.find('\n').unwrap_or(text.len());
     if let Some(behind) = text.strip_prefix("--") {
-        // MySQL takes `5--1` for a sum.
+        // In MySQL `5--1` is a difference, and only `--` with a blank behind it begins a comment.
         let is_one =
             dialect != SqlDialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
         return is_one.then(line);
@@ -186,7 +187,7 @@ fn comment(text: &str, dialect: SqlDialect) -> Option<usize> {
         .then(|| block_comment(text, dialect == SqlDialect::Postgres))
 }
 
-/// Up to the end of a comment; PostgreSQL's may hold others.
+/// The length of a block comment; PostgreSQL's comments may nest.
 fn block_comment(text: &str, nests: bool) -> usize {
     let (mut depth, mut at) = (1_usize, 2);
     while at < text.len() && depth > 0 {
@@ -200,7 +201,7 @@ fn block_comment(text: &str, nests: bool) -> usize {
     at.min(text.len())
 }
 
-/// A string or a quoted name, from its first quote to its last.
+/// The length of a string or a quoted name, with its quotes.
 fn quoted(text: &str, dialect: SqlDialect) -> Option<usize> {
     let first = text.chars().next()?;
     let is_mysql = dialect == SqlDialect::Mysql;
@@ -216,7 +217,7 @@ fn quoted(text: &str, dialect: SqlDialect) -> Option<usize> {
     }
 }
 
-/// From one quote to the next that is neither doubled nor, where that counts, behind a backslash.
+/// The length up to the next quote that is neither doubled nor, with `escapes`, behind a backslash.
 fn string(text: &str, quote: char, escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, char)) = chars.next() {

@@ -1,12 +1,12 @@
-//! Texts and payloads with columns of a row in braces.
+//! Templates: texts and payloads with columns of a row in braces.
 //!
-//! | written | comes to |
+//! | template | result |
 //! |---|---|
-//! | `order:{id}` | the column's value as text between the rest |
-//! | `{id}` alone, in a payload | the column's value with its own type |
+//! | `order:{id}` | the value of the column as text, between the rest |
+//! | `{id}` alone, in a payload | the value of the column with its own type |
 //! | `{{` and `}}` | a brace |
-//! | a column that the query has not | an error that names the columns there are |
-//! | a column that is NULL, in a key | that row has no key, and is told of |
+//! | a column that the query does not have | an error that lists the columns of the query |
+//! | a column that is NULL, in a key | the row has no key, and is reported |
 
 use super::column::QueryRow;
 use serde_json::{Map, Value};
@@ -23,37 +23,37 @@ enum TemplatePart {
     Column(String),
 }
 
-/// Text that is no template.
+/// A text that is not a valid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// A brace that is not closed.
+    /// A brace is not closed.
     #[error("`{0}` has a {{ without its }}; write {{{{ for a brace")]
     Open(String),
-    /// A brace that was not opened.
+    /// A closing brace has no opening one.
     #[error("`{0}` has a }} without its {{; write }}}} for a brace")]
     Close(String),
-    /// Braces with nothing between them.
+    /// There is no column between the braces.
     #[error(
         "`{0}` has braces without a column between them; write the column's name, or {{{{}}}} for braces"
     )]
     Empty(String),
 }
 
-/// A column that the query has not.
+/// A column that the query does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no column `{column}` in the query; it has {}", quote_columns(.columns))]
 pub struct UnknownColumn {
-    /// The one that was asked for.
+    /// The column that the template names.
     pub column: String,
     pub columns: Vec<String>,
 }
 
-/// A row of which nothing can be made.
+/// A row that cannot fill the template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRow {
     #[error(transparent)]
     Unknown(#[from] UnknownColumn),
-    /// What its key is made of is NULL.
+    /// A column of the key is NULL.
     #[error("column `{0}` is NULL, and the unique key is made of it")]
     Null(String),
 }
@@ -64,7 +64,7 @@ fn quote_columns(columns: &[String]) -> String {
 }
 
 impl TextTemplate {
-    /// The template that a text is.
+    /// Parses a text into a template.
     pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
         let (mut parts, mut plain) = (Vec::new(), String::new());
         let mut chars = text.chars().peekable();
@@ -87,7 +87,7 @@ impl TextTemplate {
         Ok(Self(parts))
     }
 
-    /// The text with the row's values in it.
+    /// Fills in the values of a row.
     pub fn fill(&self, row: &QueryRow) -> Result<String, InvalidRow> {
         let mut text = String::new();
         for part in &self.0 {
@@ -102,7 +102,7 @@ impl TextTemplate {
         Ok(text)
     }
 
-    /// Whether a text can have come of it, whatever the row.
+    /// Whether this text can be a result of the template, for any row.
     pub fn fits(&self, text: &str) -> bool {
         let is_last = |at: usize| at + 1 == self.0.len();
         let mut rest = Some(text);
@@ -125,7 +125,7 @@ impl TextTemplate {
         rest.is_some_and(|left| after_column || left.is_empty())
     }
 
-    /// Whether it says the same for every row.
+    /// Whether the result is the same for every row.
     pub fn is_constant(&self) -> bool {
         !self
             .0
@@ -133,7 +133,7 @@ impl TextTemplate {
             .any(|part| matches!(part, TemplatePart::Column(_)))
     }
 
-    /// Refuses columns that a query has not.
+    /// Rejects columns that a query does not have.
     pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
         let row = QueryRow::new(columns.into(), Vec::new());
         let mut named = self.0.iter().filter_map(|part| match part {
@@ -143,7 +143,8 @@ impl TextTemplate {
         named.try_for_each(|column| value(&row, column).map(drop))
     }
 
-    /// The value of a column with its own type, if the text is nothing but that; text otherwise.
+    /// The value of the column with its own type, if the template is only that column; text
+    /// otherwise.
     fn value(&self, row: &QueryRow) -> Result<Value, UnknownColumn> {
         if let [TemplatePart::Column(column)] = self.0.as_slice() {
             return value(row, column).cloned();
@@ -156,7 +157,7 @@ impl TextTemplate {
     }
 }
 
-/// The column named up to the next closing brace.
+/// Reads the name of a column, up to the next closing brace.
 fn column(chars: &mut Peekable<Chars<'_>>, text: &str) -> Result<String, InvalidTemplate> {
     let mut name = String::new();
     loop {
@@ -179,7 +180,7 @@ fn value<'r>(row: &'r QueryRow, column: &str) -> Result<&'r Value, UnknownColumn
     row.get(column).ok_or_else(unknown)
 }
 
-/// A value as it stands between other text.
+/// The text of a value between other text.
 fn in_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -188,12 +189,12 @@ fn in_text(value: &Value) -> String {
     }
 }
 
-/// A payload in the making: JSON whose texts are templates.
+/// A template of a payload: JSON whose texts are templates.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PayloadTemplate {
-    /// The row itself, as an object of its columns.
+    /// The row itself, as a JSON object of its columns.
     Row,
-    /// The same for every row.
+    /// A value that is the same for every row.
     Fixed(Value),
     Text(TextTemplate),
     List(Vec<PayloadTemplate>),
@@ -201,7 +202,7 @@ pub enum PayloadTemplate {
 }
 
 impl PayloadTemplate {
-    /// The shape that a JSON value describes.
+    /// Parses a JSON value into a template.
     pub fn parse(json: &Value) -> Result<Self, InvalidTemplate> {
         Ok(match json {
             Value::String(text) => Self::Text(TextTemplate::parse(text)?),
@@ -218,7 +219,7 @@ impl PayloadTemplate {
         })
     }
 
-    /// The payload of a row.
+    /// Fills in the values of a row.
     pub fn fill(&self, row: &QueryRow) -> Result<Value, UnknownColumn> {
         Ok(match self {
             Self::Row => row.object(),
@@ -237,7 +238,7 @@ impl PayloadTemplate {
         })
     }
 
-    /// Refuses columns that a query has not.
+    /// Rejects columns that a query does not have.
     pub fn check(&self, columns: &[String]) -> Result<(), UnknownColumn> {
         self.fill(&QueryRow::new(columns.into(), Vec::new()))
             .map(drop)

@@ -1,37 +1,38 @@
-//! Whose turn it is: a sweep runs once a period, however many processes have it.
+//! Turns: a sweep runs once per period, however many processes serve it.
 //!
-//! | what stands | who may begin |
+//! | the last run | who may begin the next one |
 //! |---|---|
-//! | nothing | anybody |
-//! | a run that has ended | anybody, one period after it began |
-//! | a run that goes on | nobody until its time is over; then its runner is taken for dead |
-//! | a run that began in the future | anybody: the clock was set back |
+//! | does not exist | any process |
+//! | has ended | any process, one period after the run began |
+//! | goes on | no process until the run's time is over; then its runner is taken for dead |
+//! | began in the future | any process: the clock was set back |
 
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// A run of a sweep: the last one that began.
+/// The latest run of a sweep.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SweepTurn {
     pub began: Time,
-    /// When its runner is taken for dead, unless it has ended.
+    /// When its runner is taken for dead, unless the run has ended.
     pub until: Time,
     pub runner: String,
     pub ended: bool,
 }
 
-/// Somebody else runs the sweep, or did.
+/// Another process runs the sweep, or has run it in this period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{runner} has run it since {began}; look again at {again}")]
 pub struct SweepBusyError {
     pub runner: String,
     pub began: Time,
-    /// When it may be begun next.
+    /// The earliest time of the next run.
     pub again: Time,
 }
 
 impl SweepTurn {
-    /// When the next run may begin. `every` is the period, nothing to begin by hand.
+    /// The earliest time of the next run. `every` is the period; zero for a run that an operator
+    /// begins.
     pub fn next(current: Option<&Self>, every: Span, now: Time) -> Time {
         match current {
             None => now,
@@ -41,7 +42,7 @@ impl SweepTurn {
         }
     }
 
-    /// The turn of whoever begins now, if they may.
+    /// Begins a run, if one may begin now.
     pub fn begin(
         current: Option<&Self>,
         runner: &str,

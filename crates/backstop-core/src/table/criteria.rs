@@ -1,48 +1,48 @@
-//! The due rows of a table as bounds: what [`Rules::judge`] says of one row, said of all of them.
+//! The due rows of a table as bounds for a query: [`TableRules::judge`] for all rows at once.
 
 use super::{OpenRow, TableRules, TableStrategy, has_ticked};
 use crate::time::{Span, Time};
 
-/// Which open rows are due.
+/// The bounds that select the due rows among the open ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DueCriteria {
     pub inserted_from: Time,
     pub due: DueRows,
 }
 
-/// What more a due row is.
+/// The bounds by failures or by age, in addition to the maximum age.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DueRows {
-    /// In one of these groups. Rows without failures, and rows that failed nobody knows when, are
-    /// due as well.
+    /// Rows in one of these groups. Rows without failures, and rows whose last failure has no known
+    /// time, are due as well.
     ByFailures {
-        /// The groups, by their failures.
+        /// The groups, ordered by their number of failures.
         groups: Vec<FailureGroup>,
-        /// Rows with so many failures, or more, are not due at all.
+        /// Rows with this many failures or more are never due.
         max_failures: Option<u32>,
     },
-    /// Inserted in one of these windows, which do not touch.
+    /// Rows inserted in one of these windows, which do not touch each other.
     ByAge(Vec<InsertWindow>),
 }
 
-/// Rows with the same wait.
+/// The rows that have the same wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailureGroup {
     pub failures: u32,
     pub or_more: bool,
-    /// Due if their last failure was not after this.
+    /// A row of the group is due if its last failure was at or before this time.
     pub last_failure_until: Time,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InsertWindow {
     pub from: Time,
-    /// And before this; `None` for no end.
+    /// The exclusive end of the window; `None` for no end.
     pub before: Option<Time>,
 }
 
 impl TableRules {
-    /// The bounds of what is due now.
+    /// The bounds that select the rows due now.
     pub fn criteria(&self, last_pass: Option<Time>, now: Time) -> DueCriteria {
         let inserted_from = now.before(self.max_age);
         let due = match &self.strategy {
@@ -69,7 +69,7 @@ impl TableRules {
         DueCriteria { inserted_from, due }
     }
 
-    /// When rows were inserted whose band has ticked; what is next to each other is one window.
+    /// The insert windows of the bands that have ticked; adjacent windows are merged.
     fn windows(
         &self,
         last_pass: Option<Time>,
@@ -93,8 +93,8 @@ impl TableRules {
 }
 
 impl DueCriteria {
-    /// The same for rows that were inserted no later than one of these times, and no earlier than
-    /// the other. By failures nothing changes.
+    /// Restricts the bounds to rows inserted at or before `newest` and at or after `oldest`. By
+    /// failures, this changes nothing.
     #[must_use]
     pub fn between(mut self, newest: Option<Time>, oldest: Option<Time>) -> Self {
         let DueRows::ByAge(windows) = &mut self.due else {
@@ -109,7 +109,7 @@ impl DueCriteria {
         self
     }
 
-    /// Whether they say that a row is due.
+    /// Whether the bounds select this row.
     pub fn admit(&self, row: OpenRow) -> bool {
         let is_due = match &self.due {
             DueRows::ByAge(windows) => windows.iter().any(|window| window.admits(row.inserted)),

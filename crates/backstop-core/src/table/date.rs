@@ -1,49 +1,50 @@
-//! Dates as tables have them: a type of the database's own, text, or a number since 1970. Read in
-//! every form, written back in the form found.
+//! Dates as tables store them: in a type of the database, as text, or as a number since 1970. A
+//! date is read in every form, and written in the form that the column has.
 //!
-//! | form | such as | told apart by |
+//! | form | such as | recognized by |
 //! |---|---|---|
-//! | native | a timestamp of PostgreSQL's or MySQL's | the column's type |
+//! | native | a timestamp of PostgreSQL or MySQL | the type of the column |
 //! | text | `2026-03-01 12:00:00`, `2026-03-01T12:00:00.250Z` | the latest values |
-//! | seconds, millis, micros | `1772366400`, `1772366400000` | how large the values are |
+//! | seconds, millis, micros | `1772366400`, `1772366400000` | the size of the values |
 //!
-//! Text is a date, or a date and a time: `YYYY-MM-DD`, then a space or a T and `HH:MM:SS`, then at
-//! most nine digits of a second behind a point, then a zone: `Z`, `+02:00`, `+02`, or none for UTC.
-//! A date alone is its first moment. Whatever else stands there is no date: a query that compares
-//! dates must say so too, or a row would be found due that nobody can judge.
+//! A text is a date, or a date and a time: `YYYY-MM-DD`, then a space or a T and `HH:MM:SS`, then
+//! at most nine decimal places behind a point, then a zone: `Z`, `+02:00`, `+02`, or none for UTC.
+//! A date alone means its first moment. Every other text is no date. A query that compares dates
+//! must apply the same rule, or it would select a row that the rules cannot judge.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// How a column says when.
+/// The form in which a column stores dates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DateForm {
-    /// In the database's own type, with so many digits of a second.
+    /// The database's own type, with this many decimal places of a second.
     Native {
         digits: u8,
     },
     Text(TextDateForm),
-    /// In whole seconds since 1970.
+    /// A number of whole seconds since 1970.
     Seconds,
-    /// In whole milliseconds since 1970.
+    /// A number of whole milliseconds since 1970.
     Millis,
-    /// In whole microseconds since 1970.
+    /// A number of whole microseconds since 1970.
     Micros,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextDateForm {
-    /// Between date and time: a space or a T.
+    /// The character between date and time: a space or a T.
     pub separator: char,
-    /// Digits of a second, from 0 to 6.
+    /// Decimal places of a second, from 0 to 6.
     pub digits: u8,
-    /// What stands at the end.
+    /// The zone at the end of the text.
     pub zone: TextZone,
-    /// Whether all values seen were in UTC and of one form: texts then sort as times do.
+    /// Whether all values seen were in UTC and in one form, so that the texts sort as their times
+    /// do.
     pub is_uniform: bool,
 }
 
-/// How text says that it is in UTC.
+/// How a text marks that it is in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TextZone {
     Missing,
@@ -51,7 +52,7 @@ pub enum TextZone {
     Offset,
 }
 
-/// What somebody said about a table's dates, instead of letting them be looked at.
+/// The date form that the user configured for a table, instead of having it detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DateFormat {
@@ -66,15 +67,15 @@ pub enum DateFormat {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DateValue {
     Number(i64),
-    /// Text; also what a native type is given as.
+    /// Text; dates of a native type are passed as text, too.
     Text(String),
 }
 
-/// From here on a number is in milliseconds: as seconds it would be in the year 5138.
+/// Numbers from here on are milliseconds: as seconds, this one would be in the year 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
-/// From here on a number is in microseconds.
+/// Numbers from here on are microseconds.
 const MICROS_FROM: i64 = 100_000_000_000_000;
-/// Characters of a date and time to the second.
+/// The number of characters of a date and time without decimal places.
 const TO_THE_SECOND: usize = 19;
 
 impl TextDateForm {
@@ -91,7 +92,7 @@ impl TextDateForm {
         is_uniform: true,
     };
 
-    /// The time as this form has it; a part of a second that it has no digits for is cut off.
+    /// Writes the time in this form; decimal places that the form does not have are cut off.
     pub fn write(&self, time: Time) -> String {
         let zone = match self.zone {
             TextZone::Missing => "",
@@ -101,18 +102,18 @@ impl TextDateForm {
         format!("{}{zone}", self.with_digits(time, self.digits))
     }
 
-    /// The same to the second, and no more: what every value of that second begins with.
+    /// Writes the time without decimal places: the common prefix of all values of that second.
     pub fn second(&self, time: Time) -> String {
         self.with_digits(time, 0)
     }
 
-    /// The day only, whatever stands behind it.
+    /// Writes only the day, which is the same in all forms.
     pub fn day(time: Time) -> String {
         canonical(time).chars().take(10).collect()
     }
 
-    /// Whether texts of both forms sort as times do. Before a zone, the digits of a second must be
-    /// as many.
+    /// Whether texts of both forms sort as their times do. Before a zone, the number of decimal
+    /// places must be the same.
     fn sorts_with(self, other: Self) -> bool {
         let is_alike = (self.separator, self.zone) == (other.separator, other.zone);
         let has_as_many = self.zone == TextZone::Missing || self.digits == other.digits;
@@ -136,7 +137,7 @@ impl TextDateForm {
 }
 
 impl DateForm {
-    /// The form that was said.
+    /// The date form that the user configured.
     pub const fn declared_format(declared_format: DateFormat) -> Self {
         match declared_format {
             DateFormat::Text => Self::Text(TextDateForm::PLAIN),
@@ -147,8 +148,8 @@ impl DateForm {
         }
     }
 
-    /// The form of these numbers: that of the one in the middle. A few that mean no date, such as
-    /// one for ever, say nothing about the others.
+    /// Detects the form of numbers from their median. So a few numbers that are no dates, such as
+    /// one for "never", do not matter.
     pub fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> Option<Self> {
         let mut sizes: Vec<u64> = numbers.into_iter().map(i64::unsigned_abs).collect();
         sizes.sort_unstable();
@@ -160,8 +161,8 @@ impl DateForm {
         })
     }
 
-    /// The form of these texts: that of the first, if all that can be read agree with it in what
-    /// makes them sort.
+    /// Detects the form of texts: that of the first. It is uniform only if all readable texts sort
+    /// with each other.
     pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut found: Option<TextDateForm> = None;
         for (_, form) in texts.into_iter().filter_map(read_text) {
@@ -177,7 +178,7 @@ impl DateForm {
         found.map(Self::Text)
     }
 
-    /// The time as a column of this form holds it; cut off, not rounded, where it is finer.
+    /// Writes the time as a column of this form holds it. A finer time is cut off, not rounded.
     pub fn write(&self, time: Time) -> DateValue {
         match self {
             Self::Native { digits } => DateValue::Text(
@@ -192,18 +193,18 @@ impl DateForm {
         }
     }
 
-    /// The time of a number in this form; `None` if it is not a form of numbers.
+    /// The time of a number in this form; `None` if the form is not numeric.
     pub fn read_number(&self, number: i64) -> Option<Time> {
         self.unit()
             .map(|unit| Time::from_micros(number.saturating_mul(unit)))
     }
 
-    /// The largest number of this form that is not after a time.
+    /// The largest number of this form at or before a time.
     pub fn floor(&self, time: Time) -> i64 {
         time.as_micros().div_euclid(self.unit().unwrap_or(1))
     }
 
-    /// The smallest number of this form that is not before a time.
+    /// The smallest number of this form at or after a time.
     pub fn ceil(&self, time: Time) -> i64 {
         let unit = self.unit().unwrap_or(1);
         let floor = self.floor(time);
@@ -214,7 +215,7 @@ impl DateForm {
         }
     }
 
-    /// How many microseconds one of its numbers is.
+    /// The number of microseconds in one unit of this form.
     pub const fn unit(&self) -> Option<i64> {
         match self {
             Self::Seconds => Some(1_000_000),
@@ -238,9 +239,10 @@ impl DateForm {
     }
 }
 
-/// `2026-03-01 12:00:00.000000`, in UTC: texts of this form sort as times do.
+/// `2026-03-01 12:00:00.000000`, in UTC: texts of this form sort as their times do.
 pub fn canonical(time: Time) -> String {
-    // Where there is no such text the nearest year with four digits says as much to a comparison.
+    // A time outside four-digit years becomes the nearest one inside, which gives the same result
+    // in a comparison.
     const FIRST: Time = Time::from_micros(-62_135_596_800_000_000);
     const LAST: Time = Time::from_micros(253_402_207_200_999_999);
     let time = time.clamp(FIRST, LAST);
@@ -250,8 +252,8 @@ pub fn canonical(time: Time) -> String {
     format!("{}.{micros:06}", second.replacen('T', " ", 1))
 }
 
-/// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the
-/// head of this file does not describe.
+/// Parses a text into its time and form; without a zone, it is in UTC. Returns `None` for a text
+/// that is no date according to the module head.
 pub fn read_text(text: &str) -> Option<(Time, TextDateForm)> {
     let day = text
         .get(..DAY.len())
@@ -275,7 +277,7 @@ pub fn read_text(text: &str) -> Option<(Time, TextDateForm)> {
         .filter(|clock| is_like(clock, CLOCK))?;
     let (digits, part_micros, end) = read_part(rest.get(1 + CLOCK.len()..)?)?;
     let (zone, offset_micros) = read_zone(end)?;
-    // An offset of nothing in other words is in UTC, and sorts apart all the same.
+    // Other notations of a zero offset also mean UTC, but they do not sort with these.
     let is_uniform = matches!(end, "" | "Z" | "+00:00");
     let second: Time = format!("{day}T{clock}Z").parse().ok()?;
     let time = Time::from_micros(second.as_micros() + part_micros - offset_micros);
@@ -290,13 +292,13 @@ pub fn read_text(text: &str) -> Option<(Time, TextDateForm)> {
     ))
 }
 
-/// What a day looks like: a 9 is for a digit, a 5 for one up to 5.
+/// The pattern of a day: 9 stands for any digit, 5 for a digit up to 5.
 const DAY: &str = "9999-99-99";
-/// What a time of day looks like; there is no hour 24, and no second 60.
+/// The pattern of a time of day. Parsing later rejects hour 24; 60 is no second here.
 const CLOCK: &str = "99:59:59";
-/// Digits of a second that are read; those behind the sixth say nothing here.
+/// The most decimal places in a text; those after the sixth are ignored.
 const PART_DIGITS_MAX: usize = 9;
-/// The hours that a zone is away from UTC at most.
+/// The largest offset of a zone from UTC, in hours.
 const ZONE_HOURS_MAX: i64 = 14;
 
 fn is_like(text: &str, pattern: &str) -> bool {
@@ -308,8 +310,7 @@ fn is_like(text: &str, pattern: &str) -> bool {
     text.len() == pattern.len() && text.bytes().zip(pattern.bytes()).all(fits)
 }
 
-/// The part of a second that a text begins with: its digits, its microseconds, and what stands
-/// behind it.
+/// Parses decimal places of a second: their number, their microseconds, and the rest of the text.
 fn read_part(text: &str) -> Option<(u8, i64, &str)> {
     let Some(part) = text.strip_prefix('.') else {
         return Some((0, 0, text));
@@ -323,7 +324,7 @@ fn read_part(text: &str) -> Option<(u8, i64, &str)> {
     Some((u8::try_from(digits.len().min(6)).ok()?, micros, end))
 }
 
-/// What a zone says, and how far east of UTC it is, in microseconds.
+/// Parses a zone: its notation, and its offset east of UTC in microseconds.
 fn read_zone(text: &str) -> Option<(TextZone, i64)> {
     let sign = match text.bytes().next() {
         None => return Some((TextZone::Missing, 0)),

@@ -1,23 +1,23 @@
-//! Rounds over rows that are tried by their age: as of when each of them was tried last.
+//! Table scans over rows that are tried by age: for which tick each row was last tried.
 //!
-//! A pass takes no more rows than its limit, so that what one tick makes due may take several
-//! passes: a round, newest rows first. What is remembered between them is as of when rows were
-//! tried: all of them at one time, or stretch by stretch.
+//! A pass takes no more rows than its limit, so the rows of one tick may take several passes. These
+//! passes form one scan, newest rows first. Between passes, the table state remembers the time for
+//! which rows were last tried: one time for all rows, or one time per range.
 //!
-//! | a round is left open, and then | the rows it has passed | the rows it has not |
+//! | a scan is still open when | the rows it has passed | the rows ahead of it |
 //! |---|---|---|
-//! | no band ticks | wait | are tried for the tick of the round: each tick is one try |
-//! | a band ticks | are tried for the newer tick, once the round is through | come first, and are tried once for both ticks |
+//! | no band ticks | wait | are tried for the tick of the scan: each tick is one try |
+//! | a band ticks | are tried for the newer tick, after the scan has finished | come first, and are tried once for both ticks |
 //! | the clock is set back | wait for the next tick from then on | wait for the next tick from then on |
 //!
-//! | a row is out of its turn | and then |
+//! | a row is tried out of turn because | and then |
 //! |---|---|
-//! | it was in the hands of a runner that is gone, and is tried at once | that was its try for every tick until then, wherever the round is |
-//! | its owner had locked it when its turn came | the passes after it try it first, until one gets it: the same holds for that try |
+//! | its runner is gone, so it is an orphan and is tried at once | this is its try for every tick until then, wherever the scan is |
+//! | its owner had it locked when its turn came | the following passes try it first, until one gets the row: the same holds for that try |
 //!
-//! Where more stretches differ than can be remembered, neighbours are taken for one that was tried
-//! at the later of their times: a row may then wait for its next tick, and is never tried twice for
-//! one.
+//! If there are more ranges than the table state can hold, neighbouring ranges are merged, and the
+//! later of their times holds for both. A row may then have to wait for its next tick, but is never
+//! tried twice for one.
 
 use super::state::stored_size;
 use super::{TableRules, TableState};
@@ -25,35 +25,35 @@ use crate::limits::{TABLE_EXTRA_ROWS_BYTES_MAX, TABLE_LOCKED_BYTES_MAX, TABLE_SC
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// A place in the order of rows.
+/// A position in the order of rows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RowCursor {
-    /// When the row was inserted, as its column says it.
+    /// The time of the row's insertion, as its column stores it.
     pub inserted: String,
     pub key: String,
 }
 
-/// A round that goes on over several passes.
+/// A scan that continues over several passes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TableScan {
-    /// As of when rows are looked at.
+    /// The time for which rows are tried.
     pub at: Time,
     /// The last row that was taken; rows come newest first.
     pub cursor: Option<RowCursor>,
-    /// What it passed before a newer tick, up to the last of them.
+    /// The ranges that the scan passed before a newer tick, up to the last such row.
     #[serde(default)]
     pub passed: Vec<ScanRange>,
 }
 
-/// Rows behind the stretch before it and up to a place.
+/// The rows after the previous range, up to `until`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScanRange {
     pub until: RowCursor,
-    /// As of when they were tried.
+    /// The time for which the rows were last tried.
     pub at: Time,
 }
 
-/// A row that was tried out of its turn, and not passed by a round since.
+/// A row that was tried out of turn, and that no scan has passed since.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(String, Time)", into = "(String, Time)")]
 pub struct ScanExtraRow {
@@ -73,33 +73,33 @@ impl From<ScanExtraRow> for (String, Time) {
     }
 }
 
-/// What a runner looks at next: the part of a round in which all rows were tried at the same time
-/// before.
+/// The part of a scan that a runner works on next. All of its rows were last tried for the same
+/// time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScanPart {
-    /// As of when they were tried before.
+    /// The time for which the rows were last tried.
     pub since: Option<Time>,
-    /// As of when they are looked at.
+    /// The time for which the rows are tried now.
     pub at: Time,
-    /// The rows behind this one.
+    /// The part begins after this row.
     pub cursor: Option<RowCursor>,
-    /// Up to this one; `None` for no end.
+    /// The part ends with this row; `None` for no end.
     pub until: Option<RowCursor>,
 }
 
-/// What became of a leg that somebody has gone through.
+/// The state of a scan after a runner has finished a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanPartResult {
-    /// There is another one behind it.
+    /// Another part of the scan follows.
     MoreParts,
-    /// It was the last of its round.
+    /// The part was the last of the scan.
     Finished,
-    /// Others have moved the round on meanwhile.
+    /// Other runners have moved the scan on meanwhile.
     Conflicted,
 }
 
 impl TableRules {
-    /// Whether any band has ticked in (since, now].
+    /// Whether any band has a tick in (since, now].
     pub fn has_ticked(&self, since: Time, now: Time) -> bool {
         self.bands()
             .iter()
@@ -108,7 +108,7 @@ impl TableRules {
 }
 
 impl TableScan {
-    /// Goes on as of a later time: a band has ticked.
+    /// Continues the scan for a later time, because a band has ticked.
     fn restarted_at(mut self, at: Time) -> Self {
         let is_new =
             |cursor: &RowCursor| self.passed.last().is_none_or(|last| last.until != *cursor);
@@ -121,8 +121,8 @@ impl TableScan {
 }
 
 impl TableState {
-    /// What a pass as of `at` looks at next: the round that is open, or a new one. One of a time
-    /// that the clock has not come to was begun before that was set back.
+    /// The next part for a pass at `at`: of the open scan, or of a new one. A scan whose time is
+    /// still in the future began before the clock was set back.
     pub fn next_part(&mut self, rules: &TableRules, at: Time, clock: Time) -> ScanPart {
         let mut round = match self.round.take() {
             None => TableScan {
@@ -155,14 +155,14 @@ impl TableState {
         leg
     }
 
-    /// All rows count as tried as of then.
+    /// Marks all rows as tried for this time.
     pub fn skip_to(&mut self, at: Time) {
         (self.last_pass, self.round) = (Some(at), None);
         self.stretches.clear();
         self.locked.clear();
     }
 
-    /// Forgets the places of a round: rows are in another order by now.
+    /// Forgets the cursors of a scan, because the order of the rows has changed.
     pub fn forget_cursors(&mut self) {
         self.stretches.clear();
         if let Some(round) = &mut self.round {
@@ -174,7 +174,7 @@ impl TableState {
         }
     }
 
-    /// Whether the open round is at the beginning of this leg.
+    /// Whether the open scan is at the beginning of this part.
     pub fn is_at_part(&self, leg: &ScanPart) -> bool {
         let until = self.stretches.first().map(|stretch| &stretch.until);
         until == leg.until.as_ref()
@@ -184,7 +184,8 @@ impl TableState {
                 .is_some_and(|round| round.at == leg.at && round.cursor == leg.cursor)
     }
 
-    /// Moves the round on within a leg; whether it still was at its beginning.
+    /// Moves the scan on within a part. Returns whether the scan was still at the beginning of the
+    /// part.
     pub fn advance(&mut self, leg: &ScanPart, to: RowCursor) -> bool {
         let is_on = self.is_at_part(leg);
         if let Some(round) = self.round.as_mut().filter(|_| is_on) {
@@ -193,7 +194,7 @@ impl TableState {
         is_on
     }
 
-    /// Ends a leg that has been gone through to its end.
+    /// Ends a part whose rows have all been examined.
     pub fn finish_part(&mut self, leg: &ScanPart) -> ScanPartResult {
         if !self.is_at_part(leg) {
             return ScanPartResult::Conflicted;
@@ -217,8 +218,8 @@ impl TableState {
         ScanPartResult::MoreParts
     }
 
-    /// Notes rows that are tried out of their turn as of a time. Of more than can be noted those
-    /// stay that were tried last.
+    /// Records rows that are tried out of turn for a time. If there are too many, the rows tried
+    /// last are kept.
     pub fn note_extra_rows(&mut self, keys: Vec<String>, at: Time) {
         self.aside
             .retain(|old| old.at <= at && !keys.contains(&old.key));
@@ -234,8 +235,8 @@ impl TableState {
         self.aside.truncate(count);
     }
 
-    /// Notes rows that their owner had locked when their turn came; answers how many of them found
-    /// no room, and wait for their next tick.
+    /// Records rows that their owner had locked when their turn came. Returns the number of rows
+    /// for which there was no room; these wait for their next tick.
     pub fn note_locked(&mut self, keys: Vec<String>) -> usize {
         let mut bytes: usize = self.locked.iter().map(|key| stored_size(key)).sum();
         let mut left_out = 0;
@@ -253,14 +254,14 @@ impl TableState {
         left_out
     }
 
-    /// A pass begins: what others passed over because it was locked comes first, as what somebody
-    /// left does.
+    /// Makes the locked rows of former passes orphans, so that the pass which begins now tries them
+    /// first.
     pub fn recall_locked(&mut self) {
         self.orphans.append(&mut self.locked);
     }
 
-    /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was
-    /// set back, and does not count.
+    /// The time for which a row was tried out of turn. A time ahead of the clock does not count: it
+    /// is from before the clock was set back.
     pub fn extra_try_at(&self, key: &str, clock: Time) -> Option<Time> {
         self.aside
             .iter()
@@ -269,12 +270,11 @@ impl TableState {
     }
 }
 
-/// What stands beside the keys of a stretch, and of a row that was tried out of its turn: names,
-/// times.
+/// The bytes of a range, and of an extra row, besides its keys: field names and times.
 const RANGE_OVERHEAD: usize = 80;
 const EXTRA_ROW_OVERHEAD: usize = 32;
 
-/// Takes neighbours for one, two by two, until they can be remembered.
+/// Merges ranges pairwise until they fit into the table state.
 fn merge_ranges(stretches: &mut Vec<ScanRange>) {
     let bytes = |stretches: &[ScanRange]| -> usize {
         let sizes = stretches

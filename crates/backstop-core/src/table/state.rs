@@ -1,20 +1,21 @@
-//! Who works on which rows of a table: what all its runners know together.
+//! The shared state of a table: which runner works on which rows.
 //!
-//! One small value, changed by compare-and-set. A row is taken in two steps: its key is put down
-//! here, and then it is read again. Whoever worked on it before wrote to it before taking its key
-//! away from here, so the second reading shows that; whoever comes later finds the key. No lock of
-//! the database is needed for that, and no transaction is open while a handler runs.
+//! The state is one small cell, changed by compare-and-set. A runner takes a row in two steps: it
+//! records the row's key here, and then reads the row again. A runner that worked on the row before
+//! wrote to it before it removed the key, so the second read shows that write. A runner that comes
+//! later finds the key. So no database lock is needed, and no transaction is open while a handler
+//! runs.
 //!
-//! | what happens | what stands afterwards |
+//! | event | state afterwards |
 //! |---|---|
-//! | a runner asks for rows | those that nobody has are its own, until its lease ends |
+//! | a runner claims rows | the rows that nobody holds are its own until its lease ends |
 //! | it renews its lease in time | they stay its own |
-//! | its lease ends, or it was killed | they are orphans, and the next who asks takes them first |
-//! | the clock is set back | its lease ends one term from then, unless it is renewed: nobody else can tell whether it lives |
-//! | it has written what became of a row | the row is nobody's |
-//! | a pass fails | since when passes fail, and of what; until one does not |
+//! | its lease ends, or the runner was killed | they are orphans, and the next runner takes them first |
+//! | the clock is set back | the lease ends one lease length from then, unless the runner renews it: no other runner can tell whether it is alive |
+//! | it has written the result of a row | nobody holds the row |
+//! | a pass fails | when the passes began to fail, and the last error; until a pass succeeds |
 //!
-//! What a pass over rows that are tried by their age leaves is in [`super::round`].
+//! The state of a scan over rows that are tried by age is in [`super::scan`].
 
 use super::scan::{RowCursor, ScanExtraRow, ScanRange, TableScan};
 use crate::limits::{
@@ -24,77 +25,78 @@ use crate::limits::{
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// What the runners of a table know together.
+/// The state that all runners of a table share.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableState {
-    /// As of when the last pass was that came to its end.
+    /// The time of the last pass that finished.
     pub last_pass: Option<Time>,
-    /// Whether it left rows that were due by their failures: there may be very many then.
+    /// Whether the last pass left rows that were due by their failures: there may be very many of
+    /// them then.
     pub is_cut: bool,
-    /// Rows that are tried by their age, and were tried as of another time than the last pass;
-    /// those that an open round has before it.
+    /// For rows that are tried by age: the ranges that were last tried for another time than
+    /// `last_pass`. The open scan works through those that are ahead of it.
     pub stretches: Vec<ScanRange>,
-    /// Rows that are tried by their age, and were out of their turn.
+    /// Rows tried by age that were last tried out of turn.
     pub aside: Vec<ScanExtraRow>,
-    /// Rows that are tried by their age, and that their owner had locked when their turn came.
+    /// Rows tried by age that their owner had locked when their turn came.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub locked: Vec<String>,
-    /// The last turn that a worker took by itself.
+    /// The period of the last pass that a worker began by itself.
     pub slot: Option<Time>,
-    /// A pass by age that has not come to its end.
+    /// The open scan by age.
     pub round: Option<TableScan>,
     pub claims: Vec<RowClaim>,
-    /// Rows that somebody had who is gone.
+    /// Rows whose runner is gone.
     pub orphans: Vec<String>,
-    /// How far expired rows were looked through for those that are no dead letters yet.
+    /// The scan that looks for expired rows which are no dead letters yet.
     pub walk: ExpiredRowScan,
-    /// When marks of dead letters were last looked through for those of rows that are gone.
+    /// When a runner last looked for marks of dead letters whose rows are gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pruned: Option<Time>,
     /// Expired rows that the last pass could not copy to the dead letters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unburied: Option<UnburiedRows>,
-    /// What the last survey of the rows found.
+    /// The result of the last survey of all open rows.
     pub survey: Option<TableSurvey>,
-    /// Passes that failed since the last that did not.
+    /// The passes that failed since the last successful one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<FailingPasses>,
 }
 
-/// Passes that fail, one after the other.
+/// A series of failed passes, one after the other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailingPasses {
-    /// When the first of them failed.
+    /// The time of the first failure.
     pub since: Time,
-    /// When the last one did.
+    /// The time of the last failure.
     pub at: Time,
     pub passes: u64,
-    /// Of what the last one failed.
+    /// The error of the last failure.
     pub error: String,
 }
 
-/// Expired rows that are no dead letters, and were to be.
+/// Expired rows that should be dead letters and are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UnburiedRows {
-    /// How many there are at least.
+    /// The number of such rows, at least.
     pub rows: u64,
-    /// Where there is no room for them.
+    /// The storage that has no room for them.
     pub full: FullStorage,
 }
 
-/// What has no room for the dead letters of a table.
+/// The storage that has no room for the dead letters of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FullStorage {
     Letters,
-    /// The marks of rows that were copied: without its mark a row would be copied again once its
+    /// The marks of copied rows. Without its mark, a row would be copied again after its dead
     /// letter is removed.
     Marks,
 }
 
 impl FullStorage {
-    /// What is to be done about it.
+    /// What the user can do about it.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Letters => {
@@ -107,22 +109,21 @@ impl FullStorage {
     }
 }
 
-/// How far expired rows were looked through, the oldest first. Now and then from the beginning: a
-/// row may expire behind a place that was passed, and a runner may be killed before a letter is
-/// written.
+/// The scan over expired rows, the oldest first. It starts over now and then: a row may expire
+/// behind the cursor, and a runner may be killed before it writes a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExpiredRowScan {
     pub began: Option<Time>,
-    /// The last row that was looked at.
+    /// The last row that was examined.
     pub cursor: Option<RowCursor>,
-    /// Whether there was nothing behind it.
+    /// Whether there was no row after the cursor.
     pub is_through: bool,
 }
 
 impl ExpiredRowScan {
-    /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock
-    /// that was set back waits for nothing.
+    /// Where the scan continues: at its cursor, or at the beginning if the last full scan is long
+    /// ago. A clock that was set back delays nothing.
     #[must_use]
     pub fn next_scan(&self, clock: Time) -> Self {
         let is_recent = self
@@ -139,41 +140,42 @@ impl ExpiredRowScan {
     }
 }
 
-/// What a look at every open row found. A query for what is due cannot see these rows.
+/// The result of a survey of all open rows. It counts rows that the query for due rows cannot see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TableSurvey {
     pub at: Time,
-    /// Whether dates that are text are in more than one form, so that they do not sort as times do.
+    /// Whether dates stored as text are in more than one form, so that they do not sort as their
+    /// times do.
     pub is_mixed: bool,
     /// Rows whose dates or failures cannot be read.
     pub undated: u64,
-    /// Rows whose key is none, or too long to be noted down.
+    /// Rows whose key is missing, or too long to be recorded.
     pub unkeyed: u64,
 }
 
 impl TableSurvey {
-    /// Whether it is still worth something.
+    /// Whether the survey is recent enough to be used.
     pub fn is_fresh(&self, clock: Time) -> bool {
         self.at <= clock && clock.since(self.at) < TABLE_SURVEY_EVERY
     }
 }
 
-/// The rows of one runner.
+/// The rows that one runner holds under one lease.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RowClaim {
     pub runner: String,
-    /// Drawn anew for every pass.
+    /// The number of the lease, drawn at random for every pass.
     pub number: i64,
     pub until: Time,
     pub rows: Vec<HeldTableRow>,
 }
 
-/// A row in somebody's hands.
+/// A row that a runner holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(String, i64)", into = "(String, i64)")]
 pub struct HeldTableRow {
     pub key: String,
-    /// Since when, to the millisecond.
+    /// When the runner took the row, to the millisecond.
     pub since: Time,
 }
 
@@ -195,16 +197,16 @@ impl From<HeldTableRow> for (String, i64) {
 /// Why a runner does not get a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowRefusal {
-    /// Somebody has it, until then.
+    /// Another runner holds the row until this time.
     Taken(Time),
-    /// There is no room to note it down: very many rows are in somebody's hands.
+    /// There is no room to record the row, because runners hold very many rows.
     NoRoom,
 }
 
 impl TableState {
-    /// Leases that have ended leave orphans. One from before the clock was set back is cut to one
-    /// term from now: a runner that lives renews it in that time, and what a dead one had waits no
-    /// longer than usual.
+    /// Turns the rows of expired leases into orphans. A lease from before the clock was set back is
+    /// cut to one lease length from now: a live runner renews it in that time, and the rows of a
+    /// dead one wait no longer than usual.
     pub fn expire(&mut self, clock: Time) {
         for claim in self.claims.iter_mut().filter(|claim| claim.is_ahead(clock)) {
             claim.until = clock.after(TABLE_LEASE);
@@ -217,7 +219,7 @@ impl TableState {
         self.claims.iter().any(|claim| claim.is_ahead(clock))
     }
 
-    /// A runner that stops leaves what it has to the next.
+    /// Makes the rows of a runner that stops available to the next one.
     pub fn release(&mut self, number: i64) {
         self.orphan(|claim| claim.number == number);
     }
@@ -231,8 +233,8 @@ impl TableState {
         self.orphans.extend(rows.map(|held| held.key));
     }
 
-    /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before
-    /// the clock was set back.
+    /// Takes the pass of this period. Returns whether no worker had taken it yet. A period far
+    /// ahead was taken before the clock was set back.
     pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
         let slot = super::last_tick(every, clock);
         let is_free = self
@@ -254,30 +256,30 @@ impl TableState {
         });
     }
 
-    /// Whether somebody has a row.
+    /// Whether a runner holds this row.
     pub fn is_held(&self, key: &str) -> bool {
         self.claims.iter().any(|claim| claim.holds(key))
     }
 
-    /// Whether a runner has rows, and a lease that has not ended.
+    /// Whether this runner holds rows under a lease that has not ended.
     pub fn is_live(&self, number: i64, clock: Time) -> bool {
         self.claims
             .iter()
             .any(|claim| claim.number == number && claim.until >= clock)
     }
 
-    /// How many rows are in somebody's hands.
+    /// The number of rows that runners hold.
     pub fn held_row_count(&self) -> usize {
         self.claims.iter().map(|claim| claim.rows.len()).sum()
     }
 
-    /// When the next lease ends, if there is any.
+    /// The earliest end of a lease, if there is any.
     pub fn next_end(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.until).min()
     }
 
-    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`.
-    /// `runner` and `number` say whose they are, `clock` and `until` from when to when.
+    /// Gives a runner the rows that nobody holds. The results are in the order of `keys`. `runner`
+    /// and `number` identify the lease; `clock` and `until` are its beginning and its end.
     pub fn claim(
         &mut self,
         runner: &str,
@@ -297,7 +299,8 @@ impl TableState {
                     own.push(key.clone());
                     Ok(())
                 }
-                // Those behind it come after it, also where there would be room for them.
+                // Keep the order: rows behind one without room get none either, even if they would
+                // fit.
                 None if is_full || bytes + stored_size(key) > TABLE_CLAIMED_BYTES_MAX => {
                     is_full = true;
                     Err(RowRefusal::NoRoom)
@@ -316,7 +319,7 @@ impl TableState {
         answers
     }
 
-    /// Gives a runner at most so many orphans.
+    /// Gives a runner at most `max` orphans.
     pub fn adopt(
         &mut self,
         runner: &str,
@@ -359,7 +362,7 @@ impl TableState {
         }
     }
 
-    /// Takes rows away from a runner that has written what became of them.
+    /// Removes rows from a runner that has written their results.
     pub fn end(&mut self, number: i64, keys: &[String]) {
         for claim in self
             .claims
@@ -371,8 +374,8 @@ impl TableState {
         self.claims.retain(|claim| !claim.rows.is_empty());
     }
 
-    /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be
-    /// somebody else's.
+    /// Extends the lease of a runner. Returns false if the lease has ended; its rows may then
+    /// belong to another runner.
     pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
         let own = self
             .claims
@@ -397,7 +400,7 @@ impl TableState {
             .sum()
     }
 
-    /// Takes the turn to look marks through; whether nobody did lately.
+    /// Takes the turn to prune marks. Returns whether no runner did so lately.
     pub fn take_pruning(&mut self, clock: Time) -> bool {
         let is_free = self
             .pruned
@@ -408,7 +411,7 @@ impl TableState {
         is_free
     }
 
-    /// Moves the walk over expired rows on, if nobody else did meanwhile.
+    /// Moves the scan over expired rows on, unless another runner did so meanwhile.
     pub fn advance_expired_scan(&mut self, seen: &ExpiredRowScan, to: ExpiredRowScan) -> bool {
         let is_there = self.walk == *seen;
         if is_there {
@@ -419,7 +422,7 @@ impl TableState {
 }
 
 impl RowClaim {
-    /// Whether its lease ends later than any that is given now could, on whatever machine.
+    /// Whether the lease ends later than any lease given now could, on any machine.
     fn is_ahead(&self, clock: Time) -> bool {
         self.until > clock.after(TABLE_LEASE).after(TABLE_SKEW_MAX)
     }
@@ -429,7 +432,8 @@ impl RowClaim {
     }
 }
 
-/// What a key takes among others: what may be escaped, quotes, commas and brackets, and since when.
+/// The bytes that a key takes in the cell: escapes, quotes, commas and brackets, and the time since
+/// when it is held.
 pub(super) fn stored_size(key: &str) -> usize {
     const OVERHEAD: usize = 24;
     key.len()
@@ -488,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_lease_given_before_the_clock_was_set_back_ends_too() {
-        // An hour, and what is more than a day.
+        // An hour, and more than a day.
         for back in [3_600, 100_000] {
             let mut state = TableState::default();
             state.claim("dead", 1, (at(back), at(back + 15)), &keys(&["x"]));

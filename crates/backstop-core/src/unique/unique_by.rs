@@ -1,5 +1,5 @@
-//! Which jobs are the same work, where nobody names a key: those with the same payload, or with the
-//! same values in chosen places.
+//! Decides which jobs are the same work when the producer names no key: those with the same
+//! payload, or with the same values in chosen fields.
 
 use super::UniqueKey;
 use crate::name::Kind;
@@ -12,19 +12,19 @@ use std::fmt::Write;
 /// What makes two jobs of one queue and kind the same work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UniqueBy {
-    /// The payload, byte for byte.
+    /// Compares the payload, byte for byte.
     Payload,
-    /// The values at these JSON pointers, as they are written.
+    /// Compares the values at these JSON pointers, as they are written.
     Fields(Vec<String>),
 }
 
-/// Jobs that cannot be compared.
+/// A rule that cannot be applied to a payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UniqueByError {
-    /// A field is named by something else than a pointer.
+    /// A field name is not a JSON pointer.
     #[error("`{0}` is no JSON pointer; it begins with /, such as \"/{0}\"")]
     NotAPointer(String),
-    /// There is no such field.
+    /// The payload has no such field.
     #[error(
         "the payload has nothing at {0}, by which the job is to be unique; push it with the field, or with a unique key of its own"
     )]
@@ -32,7 +32,7 @@ pub enum UniqueByError {
 }
 
 impl UniqueBy {
-    /// From text: `payload`, or pointers with commas between them.
+    /// Parses `payload`, or JSON pointers separated by commas.
     pub fn parse(text: &str) -> Result<Self, UniqueByError> {
         if text == "payload" {
             return Ok(Self::Payload);
@@ -47,11 +47,12 @@ impl UniqueBy {
         }
     }
 
-    /// The key that all jobs of the same work have.
+    /// The unique key that all jobs of the same work share.
     pub fn key(&self, kind: &Kind, payload: &Payload) -> Result<UniqueKey, UniqueByError> {
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
-            // With its length before it no part can be taken for two.
+            // Each part is preceded by its length, so that no two lists of parts give the same
+            // bytes.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         };
@@ -78,7 +79,7 @@ impl UniqueBy {
     }
 }
 
-/// The text of the value at a pointer.
+/// The text of the value at a JSON pointer.
 fn at<'a>(json: &'a [u8], pointer: &str) -> Option<&'a str> {
     let mut value: &RawValue = serde_json::from_slice(json).ok()?;
     for step in pointer.strip_prefix('/')?.split('/') {

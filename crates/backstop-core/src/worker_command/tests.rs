@@ -102,7 +102,7 @@ fn a_worker_that_was_started_again_under_the_same_name_was_not_asked() {
     };
     check(Some("a"), &run("a", NOW.before(Span::hours(1))), true);
     check(Some("a"), &run("b", NOW.before(Span::hours(1))), false);
-    // A clock that was set back between its start and the order changes nothing.
+    // A clock that was set back between the worker's start and the command changes nothing.
     check(Some("a"), &run("a", NOW.after(Span::hours(1))), true);
     check(None, &run("a", NOW.before(Span::secs(1))), true);
     check(None, &run("a", NOW.after(Span::secs(1))), false);
@@ -118,7 +118,8 @@ fn a_call_is_meant_as_the_table_says() {
     };
     let process = RunIdentity::Process("h/1/".to_owned());
     let early = NOW.before(Span::hours(1));
-    // The call, for whom the order is, the run told last; meant, and meant after a silence.
+    // The call's identity, the run that the command is for, the last reported run; and whether the
+    // worker is meant, without and after a silence.
     for (told, run, last, expected) in [
         (started("a", early), Some("a"), None, (true, true)),
         (started("a", early), Some("b"), Some("b"), (false, false)),

@@ -46,7 +46,7 @@ fn record(partition: i32, offset: i64) -> KafkaMessage {
     }
 }
 
-/// An assignment, the time, and what the sink has.
+/// An assignment, the time, and the batches in the sink.
 struct Scene {
     assignment: PartitionAssignment,
     now: Instant,
@@ -70,7 +70,7 @@ impl Scene {
             .collect()
     }
 
-    /// Time passes; what is then planned, with the batches handed to the sink.
+    /// Lets time pass; returns the plan, and hands its batches to the sink.
     fn plan(&mut self, millis: u64) -> PollPlan {
         self.now += Duration::from_millis(millis);
         let mut plan = self.assignment.plan(self.now);
@@ -78,7 +78,7 @@ impl Scene {
         plan
     }
 
-    /// The sink ends the batch it was given `nth`.
+    /// The sink ends the batch in place `nth`.
     fn end(&mut self, nth: usize, end: SinkOutcome) {
         let batch = self.out.remove(nth);
         self.assignment.end_batch(&batch.ticket, end);
@@ -98,7 +98,7 @@ impl Scene {
         );
     }
 
-    /// Of each partition, what is not committed, given out or not.
+    /// The records of each partition that are not committed, handed out or not.
     fn in_hand(&self) -> Vec<usize> {
         let records =
             |status: &PartitionStatus| status.records_waiting + status.records_uncommitted;

@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// Records of so many bytes arrive at once.
+    /// Lets `count` records of this many bytes arrive at once.
     fn arrive(&mut self, count: usize, bytes: usize) {
         for _ in 0..count {
             let payload = Some(Bytes::from(vec![b'x'; bytes]));
@@ -50,7 +50,7 @@ impl Scene {
         }
     }
 
-    /// The sizes of the batches that are cut so many milliseconds later.
+    /// The sizes of the batches that are cut after this many milliseconds.
     fn cut(&mut self, millis: u64) -> Vec<usize> {
         let now = self.began + Duration::from_millis(millis);
         std::iter::from_fn(|| self.partition.cut(&CUTTING, now))
@@ -147,7 +147,7 @@ fn a_partition_that_is_paused_does_not_wait_for_company() {
 #[test]
 fn the_client_is_told_what_it_was_not_told_before() {
     let mut scene = Scene::new();
-    // A pause of an earlier assignment may still stand.
+    // The client may still apply a pause of an earlier assignment.
     assert_eq!(scene.turn(), Some(FlowChange::Resume));
     assert_eq!(scene.turn(), None);
     scene.arrive(4, 1);

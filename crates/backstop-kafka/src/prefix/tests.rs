@@ -2,9 +2,9 @@ use super::{AcceptedPrefix, BatchNumber};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Plays `g10` (a batch of one record is given out that ends before 10), `t1` (batch 1 is taken in)
-/// and `c1` (a commit through batch 1 is acknowledged); then compares what may be committed, and
-/// how many records are not.
+/// Plays `g10` (hands out a batch of one record that ends before 10), `t1` (batch 1 is accepted)
+/// and `c1` (a commit through batch 1 is acknowledged). Then it compares the offset that may be
+/// committed, and the number of uncommitted records.
 #[track_caller]
 fn check(script: &str, offset: Option<i64>, records: usize) {
     let mut prefix = AcceptedPrefix::default();
@@ -97,7 +97,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The same as keeping a list of everything and looking through it each time.
+    /// The prefix agrees with a list of all batches that is searched every time.
     #[test]
     fn a_prefix_is_what_a_long_list_says(steps in steps()) {
         let (mut prefix, mut given, mut taken, mut committed) = (AcceptedPrefix::default(), Vec::new(), BTreeSet::new(), 0);

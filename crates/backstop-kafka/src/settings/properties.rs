@@ -1,9 +1,10 @@
-//! Properties of librdkafka that the source passes on.
+//! Properties of librdkafka that the consumer passes to the client.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the source depends on. Each is a setting, or what keeps offsets in our own hands.
+/// The properties that the consumer depends on. Each has a setting of its own, or keeps the control
+/// of offsets with us.
 const RESERVED: [&str; 15] = [
     "auto.commit.enable",
     "auto.commit.interval.ms",
@@ -22,7 +23,7 @@ const RESERVED: [&str; 15] = [
     "session.timeout.ms",
 ];
 
-/// Properties of librdkafka, by name. They may be secrets, so their values are never shown.
+/// Properties of librdkafka, by name. Values may be secrets, so they are never shown.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct KafkaProperties(BTreeMap<String, String>);
 
@@ -31,7 +32,7 @@ impl KafkaProperties {
         self.0.insert(name.into(), value.into());
     }
 
-    /// The first one that is not the user's to set.
+    /// The first property that the user may not set.
     pub(crate) fn reserved(&self) -> Option<&str> {
         self.0
             .keys()

@@ -56,7 +56,7 @@ async fn a_property_that_the_client_does_not_take_is_named() {
 
 #[tokio::test]
 async fn tls_says_what_it_needs_if_it_is_not_there() {
-    // A program that has built the client with TLS gets no error here.
+    // A program that built the client with TLS gets no error here.
     if let Err(error) = start(Some(("security.protocol", "sasl_ssl"))) {
         assert!(
             error

@@ -1,44 +1,45 @@
-//! What pushes have shown of queues: a queue that is there stays, and somebody may give it a bound.
+//! What earlier pushes have shown of queues: an existing queue stays, but an operator may give it a
+//! bound.
 
 use backstop_core::{NewJob, QueueName};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Queues that are remembered. Pushes to others go in as well, by themselves.
+/// Queues that are remembered. Pushes to other queues are sent in per-queue batches.
 const QUEUES_MAX: usize = 16_384;
 
-/// Whether who pushes to a queue may have to wait for others.
+/// Whether a push to this queue may have to wait for other transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum KnownQueueBound {
     Open,
-    /// It has a bound, or had one.
+    /// The queue has a bound, or had one.
     Bounded,
 }
 
-/// Queues that are known to be there.
+/// Queues that are known to exist.
 #[derive(Clone, Default)]
 pub(super) struct KnownQueues(Arc<Mutex<HashMap<QueueName, KnownQueueBound>>>);
 
 impl KnownQueues {
     fn queues(&self) -> MutexGuard<'_, HashMap<QueueName, KnownQueueBound>> {
-        // A map is whole between any two of its changes.
+        // A poisoned lock is harmless: each change of the map is complete by itself.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the queues of these jobs are all there, and without a bound as far as is known.
+    /// Whether the queues of these jobs all exist, and have no bound as far as is known.
     pub(super) fn are_open(&self, jobs: &[NewJob]) -> bool {
         let queues = self.queues();
         distinct(jobs.iter().map(|job| &job.queue))
             .all(|queue| queues.get(queue) == Some(&KnownQueueBound::Open))
     }
 
-    /// Whether the queues of these jobs are all there.
+    /// Whether the queues of these jobs all exist.
     pub(super) fn are_seen(&self, jobs: &[NewJob]) -> bool {
         let queues = self.queues();
         distinct(jobs.iter().map(|job| &job.queue)).all(|queue| queues.contains_key(queue))
     }
 
-    /// Remembers queues that took jobs in, and which of them have a bound.
+    /// Remembers queues that jobs were inserted into, and which of them have a bound.
     pub(super) fn note<'a>(
         &self,
         taken: impl Iterator<Item = &'a QueueName>,
@@ -57,7 +58,7 @@ impl KnownQueues {
         }
     }
 
-    /// Pushes to one of these queues had to wait: it is not what it was.
+    /// Forgets queues without a bound after pushes to them had to wait: they may have changed.
     pub(super) fn forget(&self, jobs: &[NewJob]) {
         let mut queues = self.queues();
         for queue in distinct(jobs.iter().map(|job| &job.queue)) {
@@ -68,7 +69,7 @@ impl KnownQueues {
     }
 }
 
-/// These queues, one that stands several times in a row once: most calls are for one.
+/// Skips repeated neighbours: most calls are for one queue.
 pub(super) fn distinct<'a>(
     queues: impl Iterator<Item = &'a QueueName>,
 ) -> impl Iterator<Item = &'a QueueName> {

@@ -1,6 +1,7 @@
-//! Pushes that may have to wait for somebody's transaction: with a unique key, to a queue that has
-//! a bound, or to one that nobody here has seen and that somebody else may be about to make. Those
-//! of one queue go together, and those of others pass them by.
+//! Batches of pushes that may have to wait for another transaction: pushes with a unique key, to a
+//! queue that has a bound, or to a queue that this process has not seen and that another
+//! transaction may be creating. Pushes to the same queues are sent together, and pushes to other
+//! queues pass them.
 
 use super::known_queues::distinct;
 use super::{BatchKind, BatchSender, EnqueueCall, WAITING_MAX};
@@ -11,26 +12,27 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// Statements of all lanes under way at once, if half of the connections are as many: the rest is
-/// for those who need not wait.
+/// Statements under way at once, of all queue sets, but no more than half of the connections: the
+/// other half is for pushes that need not wait.
 const SLOTS_MAX: usize = 4;
-/// Statements of one lane: a queue that is still to come into being would hold up each of them.
+/// Statements under way at once for one queue set. For a queue that another transaction is creating
+/// it is one, because each of them would be blocked.
 const PER_QUEUE_MAX: usize = 2;
 const PER_NEW_QUEUE_MAX: usize = 1;
-/// Looks for another call that find none before a statement is sent.
+/// How often the loop finds no further call before it sends a statement.
 const QUIET_MAX: usize = 8;
 
-/// The queues of a call, by name.
+/// The queues of a call, sorted by name.
 type QueueSet = Arc<[QueueName]>;
 
-/// Sends calls, lane by lane, until nobody hands any in.
+/// Sends calls, one queue set per statement, until the channel is closed.
 pub(super) async fn serve(
     sender: BatchSender,
     mut calls: mpsc::Receiver<EnqueueCall>,
     slots: usize,
 ) {
     let mut batcher = PerQueueBatcher::new(slots);
-    // As many at most as there are slots.
+    // Unbounded, but it holds no more entries than there are slots.
     let (over, mut ended) = mpsc::unbounded_channel();
     loop {
         tokio::select! {
@@ -66,7 +68,7 @@ pub(super) async fn serve(
     }
 }
 
-/// A statement under way; over however its task ends.
+/// A statement under way. Dropping this ends it, however its task ends.
 struct StatementGuard {
     queues: QueueSet,
     over: mpsc::UnboundedSender<QueueSet>,
@@ -74,14 +76,14 @@ struct StatementGuard {
 
 impl Drop for StatementGuard {
     fn drop(&mut self) {
-        // Nobody listens any more only if the group is gone.
+        // This fails only if the batcher is gone.
         let _ = self.over.send(Arc::clone(&self.queues));
     }
 }
 
 pub(super) struct PerQueueBatcher {
     by_queues: HashMap<QueueSet, QueueSetCalls>,
-    /// Lanes that have something to send and may.
+    /// Queue sets that have calls and may send a statement.
     turns: VecDeque<QueueSet>,
     waiting: usize,
     free: usize,
@@ -96,7 +98,7 @@ struct QueueSetCalls {
 }
 
 impl PerQueueBatcher {
-    /// How many statements may be under way where there are so many connections.
+    /// The number of slots: how many statements may be under way with so many connections.
     pub(super) fn slots(connections: usize) -> usize {
         (connections / 2).clamp(1, SLOTS_MAX)
     }
@@ -110,7 +112,7 @@ impl PerQueueBatcher {
         }
     }
 
-    /// Takes a call into the lane of its queues.
+    /// Adds a call to the batch of its queues.
     fn join(&mut self, call: EnqueueCall, sender: &BatchSender) {
         let are_seen = sender.known_queues.are_seen(&call.jobs);
         self.add(
@@ -137,7 +139,7 @@ impl PerQueueBatcher {
         self.give_turn(&queues);
     }
 
-    /// The next calls to send, if any may be.
+    /// Takes the next calls to send, if there is a free slot.
     fn next(&mut self) -> Option<(QueueSet, Vec<EnqueueCall>)> {
         if self.free == 0 {
             return None;
@@ -153,7 +155,7 @@ impl PerQueueBatcher {
         Some((queues, calls))
     }
 
-    /// A statement of these queues is over.
+    /// Frees the slot of a statement that has ended.
     fn leave(&mut self, queues: &QueueSet) {
         self.free += 1;
         let Some(set) = self.by_queues.get_mut(queues) else {
@@ -179,7 +181,7 @@ impl PerQueueBatcher {
 }
 
 impl QueueSetCalls {
-    /// As many calls as fit into one statement, at least one.
+    /// Takes as many calls as fit into one statement, at least one.
     fn take(&mut self) -> Vec<EnqueueCall> {
         let (mut count, mut jobs, mut bytes) = (0, 0, 0);
         for call in &self.calls {
@@ -199,7 +201,7 @@ mod tests {
     use backstop_core::{NewJob, Time};
     use backstop_testkit::given::job;
 
-    /// A call with one job for each of these queues. Nobody waits for its answer.
+    /// A call with one job for each of these queues. Its answer is not read.
     fn call(queues: &[&str]) -> EnqueueCall {
         let jobs: Vec<NewJob> = queues
             .iter()

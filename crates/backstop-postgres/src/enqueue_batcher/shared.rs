@@ -1,5 +1,5 @@
-//! Pushes that wait for nobody: whatever is handed in while the last statements are under way is
-//! the next one.
+//! Batches of pushes that wait for no lock: the calls that arrive while the last statements are
+//! under way form the next one.
 
 use super::{BatchKind, BatchSender, EnqueueCall, WAITING_MAX};
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
@@ -9,30 +9,32 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::sleep;
 
-/// Statements under way at once: one that waits for the disk, and one that the server works on
+/// Statements under way at once: one that waits for the disk, and one that the server is executing
 /// meanwhile.
 const UNDER_WAY_MAX: usize = 2;
-/// Jobs that are worth a statement, however many callers there are.
+/// Jobs that are worth a statement of their own, however many callers there are.
 const PARALLEL_JOBS_MIN: usize = 250;
-/// Callers that are worth a statement beside another: it costs as much as a dozen jobs.
+/// Callers that are worth a second statement in parallel: a statement costs as much as a dozen
+/// jobs.
 const SHARE_MIN: usize = 12;
-/// How long fewer of them wait for the other to end: one that waits for somebody's lock must not
-/// keep everybody waiting.
+/// How long fewer callers wait for the statement under way: if it waits for a lock, it must not
+/// delay them all.
 const PARALLEL_WAIT: Duration = Duration::from_millis(2);
-/// How long a statement is held back for callers that were answered a moment ago: most of them have
-/// more to push, and come back one after the other.
+/// How long a statement is delayed for callers that just got an answer: most of them have more to
+/// push, and return one after the other.
 const RETURN_WAIT: Duration = Duration::from_micros(200);
-/// Looks for another call that find none before a statement is sent, where nobody is expected back.
+/// How often the loop finds no further call before it sends a statement, if no caller is expected
+/// to return.
 const QUIET_MAX: usize = 8;
 
-/// Where such calls are handed in.
+/// Takes calls, and sends them in shared batches.
 pub(super) struct SharedBatcher {
     calls: mpsc::Sender<EnqueueCall>,
     traffic: Arc<CallerTraffic>,
 }
 
 impl SharedBatcher {
-    /// Begins to take calls in. Needs a runtime.
+    /// Starts the batching task. Needs a runtime.
     pub(super) fn start(sender: BatchSender) -> Self {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let traffic = Arc::<CallerTraffic>::default();
@@ -44,12 +46,13 @@ impl SharedBatcher {
         self.calls.is_closed()
     }
 
-    /// Takes a call in; whether there was somebody to take it.
+    /// Sends a call to the batching task; returns whether that is still there.
     pub(super) async fn submit(&self, call: EnqueueCall) -> bool {
         let Ok(place) = self.calls.reserve().await else {
             return false;
         };
-        // Counted before it can be sent, and sent for certain once it is counted.
+        // The order matters: the call is counted before the task can send it, and once counted it
+        // is sent for certain, because its place in the channel is reserved.
         let is_waking = self.traffic.record_arrival(call.jobs.len());
         place.send(call);
         if is_waking {
@@ -59,7 +62,7 @@ impl SharedBatcher {
     }
 }
 
-/// Puts waiting calls together, as many as fit into one.
+/// Collects waiting calls into statements, as many as fit into one.
 async fn gather(
     sender: BatchSender,
     mut waiting: mpsc::Receiver<EnqueueCall>,
@@ -85,7 +88,8 @@ async fn gather(
         let (sender, traffic) = (sender.clone(), Arc::clone(&traffic));
         tokio::spawn(async move {
             let sent = batch.calls.len();
-            // Before anybody is told: who comes back at once is one of those.
+            // Before the callers get their answers: a caller that returns at once must be counted
+            // as returning.
             sender
                 .send(batch.calls, BatchKind::Shared, || {
                     traffic.record_answered(sent);
@@ -96,22 +100,23 @@ async fn gather(
     }
 }
 
-/// How many callers there are, as far as can be told: those that wait, those under way, and those
-/// that were answered a moment ago.
+/// Estimates how many callers there are: those that wait, those whose statement is under way, and
+/// those that just got an answer.
 #[derive(Default)]
 struct CallerTraffic {
-    /// Calls that are not under way yet, and their jobs.
+    /// The calls that are not under way yet, and their jobs.
     waiting: AtomicUsize,
     waiting_jobs: AtomicUsize,
     under_way: AtomicUsize,
-    /// Of those that were answered: how many are not back yet.
+    /// The callers that got an answer and have not returned yet.
     returning: AtomicUsize,
-    /// Rung when there is something to decide: a wake for every call would cost more than the call.
+    /// Notified only when a batch may be complete: waking the task for every call would cost more
+    /// than the call.
     wake: Notify,
 }
 
 impl CallerTraffic {
-    /// Counts a call; tells whether there is something to decide with it.
+    /// Counts a call; returns whether the batching task must be woken for it.
     fn record_arrival(&self, jobs: usize) -> bool {
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
         let waiting_jobs = self.waiting_jobs.fetch_add(jobs, Ordering::AcqRel) + jobs;
@@ -134,7 +139,7 @@ impl CallerTraffic {
         self.wake.notify_one();
     }
 
-    /// Those that did not come back have gone elsewhere.
+    /// Stops waiting for callers that have not returned.
     fn forget(&self) {
         self.returning.store(0, Ordering::Release);
     }
@@ -147,8 +152,8 @@ impl CallerTraffic {
         self.returning.load(Ordering::Acquire) > self.waiting.load(Ordering::Acquire)
     }
 
-    /// Calls that make a statement: a fair part of all callers, so that statements beside each
-    /// other are alike. Callers that are answered together stay together.
+    /// The number of calls that make a statement: an equal share of all callers, so that parallel
+    /// statements are of similar size. Callers that get their answers together stay together.
     fn fair_share(&self) -> usize {
         let here = self
             .waiting
@@ -164,7 +169,7 @@ struct NextBatch {
     calls: Vec<EnqueueCall>,
     jobs: usize,
     bytes: usize,
-    /// One that does not go with them; nothing is taken in after it.
+    /// A call that did not fit; no call is added after it.
     left: Option<EnqueueCall>,
 }
 
@@ -188,8 +193,8 @@ impl NextBatch {
         }
     }
 
-    /// Takes calls in until they are worth a statement: waits a moment for callers that were
-    /// answered last, and while another is under way for that.
+    /// Adds calls until they are worth a statement. It waits a moment for callers that just got an
+    /// answer, and longer while another statement is under way.
     async fn fill(&mut self, waiting: &mut mpsc::Receiver<EnqueueCall>, traffic: &CallerTraffic) {
         let patience = sleep(PARALLEL_WAIT);
         tokio::pin!(patience);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A server with nothing to say against it.
+/// A server without any problem.
 fn sound() -> ServerSettings {
     let on = || "on".to_owned();
     ServerSettings {

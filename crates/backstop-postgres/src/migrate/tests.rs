@@ -6,7 +6,7 @@ use backstop_testkit::servers;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// A step as the next version may bring one.
+/// An upgrade step such as the next version may have.
 const NEXT: UpgradeSteps<'_> = UpgradeSteps(&["ALTER TABLE worker ADD COLUMN note text;
      CREATE FUNCTION note() RETURNS void LANGUAGE sql AS '';
      CREATE TABLE step (x int NOT NULL);
@@ -16,7 +16,7 @@ fn link(address: &str) -> PostgresLink {
     PostgresLink::new(address.parse().expect("an address")).expect("a link")
 }
 
-/// A schema of version 1 with one job: its address, and the store.
+/// Creates a schema of version 1 with one job; returns its address and the store.
 async fn version_1() -> (String, Arc<dyn Store>) {
     let address = servers::postgres().fresh_url();
     let store =
@@ -103,7 +103,7 @@ async fn a_second_one_that_migrates_waits_for_the_step_of_the_first() {
                      WHERE wait_event = 'advisory' AND query LIKE '%' || $1 || '%'";
         let schema = link.schema();
         loop {
-            // A transaction reads this view once.
+            // Within a transaction this view is a snapshot, so clear it.
             first
                 .batch_execute("SELECT pg_stat_clear_snapshot()")
                 .await

@@ -1,4 +1,4 @@
-//! What was decided about keys.
+//! Applies what workers decided about keys: watermarks, held records and leases.
 
 use super::distinct_names::DistinctNames;
 use crate::link::{CommitMode, PostgresLink, TypedParam};
@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 
 const DOING: &str = "advancing keys";
 
-/// Takes decisions in; and tells whether one of them left a key that is due, now or at some time.
+/// Applies decisions; also returns whether one of them left a key that is due, now or later.
 pub(super) async fn advance(
     link: &PostgresLink,
     commit: CommitMode,
@@ -43,8 +43,8 @@ pub(super) async fn advance(
     Ok((answers, is_due))
 }
 
-/// Which decisions go together: each key once, in the order of streams and keys; what is decided
-/// about a key after that, later.
+/// Splits the decisions into calls: a call has each key once, sorted by stream and key. A later
+/// decision about the same key goes into a later call.
 fn rounds(advances: &[KeyAdvance]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     let mut met: HashMap<(&StreamName, &StreamKey), usize> = HashMap::new();
@@ -64,7 +64,7 @@ fn rounds(advances: &[KeyAdvance]) -> Vec<Vec<usize>> {
     rounds
 }
 
-/// Decisions as the columns that the function takes.
+/// Decisions as the columns that the function `advance` takes.
 #[derive(Default)]
 struct AdvanceColumns<'a> {
     streams: DistinctNames<'a>,
@@ -83,7 +83,7 @@ struct AdvanceColumns<'a> {
     held: HeldRecordColumns<'a>,
 }
 
-/// What is counted, for which decision.
+/// The counters that change, with the number of their decision.
 #[derive(Default)]
 struct CountColumns {
     decisions: Vec<i32>,
@@ -91,7 +91,7 @@ struct CountColumns {
     numbers: Vec<i64>,
 }
 
-/// Records that stay, of which decision.
+/// The held records, with the number of their decision.
 #[derive(Default)]
 struct HeldRecordColumns<'a> {
     decisions: Vec<i32>,
@@ -112,7 +112,7 @@ impl<'a> AdvanceColumns<'a> {
         for at in round {
             batch.push(&advances[*at], now);
         }
-        // Where there is nothing, the function finds nothing: most keys are released, and wait for
+        // An empty column means NULL for every decision: most keys are released, and wait for
         // nothing.
         for column in [&mut batch.times, &mut batch.longest] {
             if column.iter().all(Option::is_none) {
@@ -140,7 +140,7 @@ impl<'a> AdvanceColumns<'a> {
         self.longest.push(longest.map(Time::as_micros));
         let number = row::number(self.keys.len());
         self.counts.push(number, change.counts.numbers());
-        // All records of a key that is cleared go.
+        // A cleared key loses all its records anyway.
         if advance.lease_action != KeyLeaseAction::Clear {
             self.drop_of.extend(change.drop.iter().map(|_| number));
             self.drop_positions.extend(&change.drop);

@@ -1,9 +1,9 @@
-//! Names that many things share, as the functions take them: each of them once.
+//! A column of names that are mostly the same, with each name sent once.
 
 use crate::row;
 
-/// Names that are beside each other when they are the same, each said once; and which of them each
-/// was, from 1 on.
+/// Equal names are neighbours, and `names` has each once. `at` says for each row which name it has,
+/// counted from 1.
 #[derive(Default)]
 pub(super) struct DistinctNames<'a> {
     pub(super) names: Vec<&'a str>,

@@ -1,4 +1,4 @@
-//! Leases of keys that go on.
+//! Renews the leases of keys.
 
 use super::distinct_names::DistinctNames;
 use crate::link::{CommitMode, PostgresLink};
@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 const DOING: &str = "keeping keys";
 
-/// Makes leases last longer, and tells which are lost.
+/// Renews leases; returns those that are lost.
 pub(super) async fn keep(
     link: &PostgresLink,
     leases: Vec<KeyLease>,

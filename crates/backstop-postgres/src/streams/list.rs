@@ -1,4 +1,4 @@
-//! Streams and keys as an operator sees them.
+//! Lists streams and keys for an operator.
 
 use super::stored::{count, stored};
 use crate::link::{CommitMode, PostgresLink};
@@ -14,15 +14,14 @@ use backstop_core::{StreamKey, StreamName, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// What is counted besides: see `tables_3.sql`.
+/// Numbers of the column `what` that are not those of a counter: see `schema.sql`.
 const KEYS: i16 = -1;
 const HOLDING: i16 = -2;
 const RECORDS: i16 = -3;
-/// Records that one call looks at, to tell when the oldest of a key came in; the last key may go
-/// beyond it.
+/// Records that one call reads to find the oldest of each key; the last key may exceed this.
 const RECORDS_LOOKED_AT: i32 = 20_000;
 
-/// All streams of which anything is left, or in which anything ever happened.
+/// Lists all streams that have keys or counts.
 pub(super) async fn streams(link: &PostgresLink) -> StoreResult<Vec<StreamStatus>> {
     let rows = link
         .call("listing streams", CommitMode::Durable, "streams", &[])
@@ -54,7 +53,7 @@ fn status(row: &Row) -> StoreResult<StreamStatus> {
     })
 }
 
-/// The next keys of a stream. Those that keep many records take several calls, each of them short.
+/// Lists the next keys of a stream. Keys with many records take several calls, each of them short.
 pub(super) async fn keys(
     link: &PostgresLink,
     query: &ListKeysRequest,
@@ -120,7 +119,7 @@ fn key_status(row: &Row, now: Time) -> StoreResult<Option<KeyStatus>> {
     }))
 }
 
-/// One key, with the records that a take would bring along.
+/// Reads one key, with the records that a take would load.
 pub(super) async fn key(
     link: &PostgresLink,
     stream: &StreamName,

@@ -1,4 +1,4 @@
-//! Records in.
+//! Stores the records that producers offer.
 
 use crate::link::{CommitMode, PostgresLink};
 use crate::row;
@@ -61,13 +61,14 @@ pub(super) async fn offer(
     Ok(batch.answers(&sent))
 }
 
-/// Records as the columns that the function takes: none twice, and keys by their bytes.
+/// Records as the columns that the function `offer` takes: without duplicates, and with sorted
+/// keys.
 struct OfferColumns<'a> {
     keys: Vec<&'a str>,
     records: Vec<&'a Record>,
     key_at: Vec<i32>,
-    /// For each record that was offered: which of those sent it is, and whether it is that one
-    /// itself.
+    /// For each offered record: the index of the sent record with its position, and whether it is
+    /// that record itself or a duplicate of it.
     places: Vec<(usize, bool)>,
 }
 
@@ -101,7 +102,7 @@ impl<'a> OfferColumns<'a> {
         self.records.iter().map(|record| of(record)).collect()
     }
 
-    /// The answers for all records from those for the ones sent.
+    /// Builds the outcomes of all offered records from those of the sent ones.
     fn answers(&self, sent: &[OfferOutcome]) -> Vec<OfferOutcome> {
         let answer = |(place, is_itself): &(usize, bool)| match sent[*place] {
             OfferOutcome::Held if !is_itself => OfferOutcome::Duplicate,

@@ -1,4 +1,4 @@
-//! Keys as the functions give them: one row, column by column.
+//! Decodes keys from the result of the SQL functions: one row with array columns.
 
 use crate::row::get;
 use backstop_core::port::{StoreError, StoreResult};
@@ -10,8 +10,8 @@ use tokio_postgres::types::FromSql;
 
 const DOING: &str = "reading keys";
 
-/// The keys in the columns of `take`. One of a name that no key can have was written by somebody's
-/// hand: it is left out, and keeps no other from its work.
+/// Reads keys from the columns of `take`. A key with an invalid name was inserted by hand: it is
+/// skipped, so that the other keys are still processed.
 pub(super) fn stored(rows: &[Row]) -> StoreResult<Vec<StoredKey>> {
     let Some(row) = rows.first() else {
         return Ok(Vec::new());
@@ -57,7 +57,7 @@ struct KeyRecords {
     records: Vec<StoredRecord>,
 }
 
-/// What those keys keep that keep something.
+/// Reads the records of the keys that have any.
 fn key_records(row: &Row) -> StoreResult<HashMap<&str, KeyRecords>> {
     let names: Vec<&str> = column(row, 4)?;
     let counts: Vec<i32> = column(row, 5)?;
@@ -80,7 +80,7 @@ fn key_records(row: &Row) -> StoreResult<HashMap<&str, KeyRecords>> {
     Ok(names.into_iter().zip(all).collect())
 }
 
-/// Records, each with the number of its key from 1 on.
+/// Reads records, each with the number of its key, counted from 1.
 fn records(row: &Row) -> StoreResult<Vec<(i32, StoredRecord)>> {
     let of: Vec<i32> = column(row, 7)?;
     let positions: Vec<i64> = column(row, 8)?;
@@ -111,7 +111,7 @@ fn records(row: &Row) -> StoreResult<Vec<(i32, StoredRecord)>> {
         .collect())
 }
 
-/// A column of many; NULL if there are none.
+/// Reads an array column; NULL is an empty one.
 fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> StoreResult<Vec<T>> {
     get::<Option<Vec<T>>>(row, at).map(Option::unwrap_or_default)
 }
@@ -123,7 +123,7 @@ fn same_length(length: usize, others: &[usize]) -> StoreResult<()> {
     Err(StoreError::corrupt(DOING, "columns of different lengths"))
 }
 
-/// A number that nobody writes below zero.
+/// Reads a count; no code writes a negative one.
 pub(super) fn count(number: i64) -> u64 {
     number.max(0).unsigned_abs()
 }

@@ -1,4 +1,4 @@
-//! Keys out.
+//! Takes keys: hands them out under a lease.
 
 use super::stored::stored;
 use crate::link::{CommitMode, PostgresLink};
@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 const DOING: &str = "taking keys";
 
-/// Hands keys out; what is left of them, if this take was made before.
+/// Hands keys out. A repeated take returns what is left of the first.
 pub(super) async fn take(
     link: &PostgresLink,
     scan_hints: &ScanHints,

@@ -1,9 +1,9 @@
-//! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
+//! Picks the jobs for one call of an amendment: the next ones that match, in order of arrival.
 //!
-//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and
-//! keeps its number. Lines of single states do not have that order, so that they are read whole,
-//! and only where they are short; where they are long, all jobs are walked. Either way the place
-//! reached is an arrival, and the next call is free to choose again.
+//! Arrival is the only order that an amendment does not change: a job changes its state index but
+//! keeps its arrival. The indexes of single states are in other orders, so they are read whole, and
+//! only if they are short. If they are long, the scan goes over all jobs. In both cases the cursor
+//! is an arrival, so the next call may choose the other way.
 
 use super::DOING;
 use crate::context::StoreContext;
@@ -17,12 +17,12 @@ use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
 use backstop_core::port::{AmendJobsRequest, StoreError, StoreResult};
 use backstop_core::{JobState, QueueName};
 
-/// Tells a place of an amendment from a place in a list, which is walked the other way.
+/// Marks the cursor of an amendment; the cursor of a list goes in the other direction.
 const CURSOR: &str = "amended~";
-/// Jobs looked at in one go.
+/// How many jobs one step looks at.
 const LOOK_AT_ONCE: usize = 5_000;
 
-/// What one call of an amendment looks for.
+/// The jobs that one call of an amendment looks for.
 pub(super) struct PickRequest<'a> {
     pub(super) filter: Filter,
     pub(super) amendment: &'a AmendJobsRequest,
@@ -30,17 +30,17 @@ pub(super) struct PickRequest<'a> {
     max: usize,
 }
 
-/// What one call of an amendment found.
+/// The jobs that one call of an amendment found.
 pub(super) struct PickedJobs {
     pub(super) queues: Vec<QueueName>,
     /// The jobs, in order of arrival.
     pub(super) spots: Vec<JobLocation>,
-    /// Where to go on, as text.
+    /// The cursor of the next call, as text.
     pub(super) next: Option<String>,
 }
 
 impl<'a> PickRequest<'a> {
-    /// What an amendment wants of the jobs that fit; a cursor of somebody else is refused.
+    /// Reads the request of an amendment; refuses a cursor that is not from an amendment.
     pub(super) fn of(amendment: &'a AmendJobsRequest, filter: Filter) -> StoreResult<Self> {
         let read = |cursor: &String| {
             let member = cursor.strip_prefix(CURSOR).and_then(from_hex);
@@ -57,7 +57,7 @@ impl<'a> PickRequest<'a> {
         })
     }
 
-    /// The next jobs that fit and that the action could apply to.
+    /// Picks the next jobs that match and to which the action may apply.
     pub(super) async fn pick(&self, base: &StoreContext) -> StoreResult<PickedJobs> {
         let queues = queues(base, DOING, &self.filter).await?;
         let lines = StateIndexes {
@@ -93,25 +93,25 @@ impl<'a> PickRequest<'a> {
     }
 
     fn reaches(&self, state: JobState) -> bool {
-        // No other job has a fingerprint.
+        // Only dead jobs have a fingerprint.
         (self.filter.fingerprint.is_none() || state == JobState::Dead)
             && self.filter.state.is_none_or(|wanted| wanted == state)
             && self.amendment.permits(state).is_ok()
     }
 }
 
-/// A call on its way through the jobs.
+/// The state of one scan through the jobs.
 struct PickScan<'a> {
     wanted: &'a PickRequest<'a>,
     lines: StateIndexes<'a>,
     looked: usize,
-    /// The job looked at last.
+    /// The last job that the scan looked at.
     last: Option<Vec<u8>>,
     spots: Vec<JobLocation>,
     next: Option<Vec<u8>>,
 }
 
-/// Whether a call has enough.
+/// Whether the scan has found enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PickProgress {
     Continue,
@@ -119,7 +119,7 @@ enum PickProgress {
 }
 
 impl PickScan<'_> {
-    /// Looks at these jobs, as far as they are behind the place reached.
+    /// Looks at these jobs, skipping those before the cursor.
     async fn scan_found(&mut self, mut found: Vec<IndexMember>) -> StoreResult<()> {
         if let Some(after) = &self.wanted.after {
             found.retain(|found| found.member > *after);
@@ -133,7 +133,7 @@ impl PickScan<'_> {
         Ok(())
     }
 
-    /// Looks at all jobs behind the place reached.
+    /// Looks at all jobs after the cursor.
     async fn scan_on(&mut self) -> StoreResult<()> {
         self.last.clone_from(&self.wanted.after);
         loop {

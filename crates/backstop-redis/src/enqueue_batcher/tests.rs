@@ -26,7 +26,7 @@ fn part(jobs: usize) -> (CallPart, AnswerReceiver) {
     )
 }
 
-/// Hands in calls of so many jobs each; what the first batches hold.
+/// Submits calls with these numbers of jobs, and checks the sizes of the first batches.
 fn check(calls: &[usize], expected: &[&[usize]]) {
     let (group, mut waiting) = (EnqueueBatcher::default(), Vec::new());
     for jobs in calls {

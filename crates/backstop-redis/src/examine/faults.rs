@@ -1,11 +1,11 @@
-//! Versions of Redis with faults that matter here: all scripts run in its Lua engine.
+//! Redis versions with bugs that affect backstop: all scripts run in Redis's Lua engine.
 
-/// A fault, and what to do about it.
+/// A known bug, and what to do about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VersionFault {
     pub(super) what: &'static str,
     pub(super) advice: &'static str,
-    /// The first release of each line of releases that has it mended.
+    /// The first fixed release of each release line.
     mended: &'static [(u32, u32, u32)],
 }
 
@@ -22,7 +22,7 @@ const FAULTS: [VersionFault; 2] = [
     },
 ];
 
-/// The known faults of a version.
+/// The known bugs of a version.
 pub(super) fn known(version: &str) -> impl Iterator<Item = VersionFault> {
     let version = numbers(version);
     FAULTS
@@ -38,7 +38,7 @@ fn numbers(version: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-/// A line of releases that is younger than all those mended never had the fault.
+/// A release line newer than all fixed ones never had the bug.
 fn is_mended(mended: &[(u32, u32, u32)], version: (u32, u32, u32)) -> bool {
     let same_line = mended
         .iter()

@@ -1,26 +1,26 @@
-//! Where a page ended, as text.
+//! The cursors of job lists, as text.
 
 use crate::record::{MEMBER, TIMED};
 use backstop_core::JobState;
 use backstop_core::port::{ListJobsRequest, StoreError, StoreResult};
 use std::fmt::{self, Write};
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RedisListCursor {
-    /// A member of a line.
+    /// A member of an index.
     Member(Vec<u8>),
-    /// In the ready line of a queue.
+    /// A position in the ready index of a queue.
     Line {
         queue: String,
         place: u64,
-        /// Who stood there: others may share the place.
+        /// The member at that place: several members may share a place.
         member: Vec<u8>,
     },
 }
 
 impl RedisListCursor {
-    /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
+    /// The cursor of a query; `None` for its first page. Refuses a cursor of another list.
     pub(crate) fn of(query: &ListJobsRequest) -> StoreResult<Option<Self>> {
         let Some(cursor) = &query.cursor else {
             return Ok(None);
@@ -43,7 +43,7 @@ impl RedisListCursor {
         ))
     }
 
-    /// The member, if it is one.
+    /// The index member of this cursor, if it has one.
     pub(crate) fn member(&self) -> Option<&[u8]> {
         match self {
             Self::Member(member) => Some(member),
@@ -89,7 +89,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
         })
 }
 
-/// The bytes of a text.
+/// Decodes hexadecimal text into bytes.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;

@@ -1,4 +1,4 @@
-//! What was decided about keys.
+//! Applies decisions about stream keys.
 
 use super::head::{pack, watermark_bytes};
 use super::shard::{StreamShard, by_shard};
@@ -14,11 +14,11 @@ use backstop_core::stream::{KeyChange, StreamCounts};
 use futures_util::future::try_join_all;
 
 const DOING: &str = "advancing keys";
-/// Keys of one script: while it runs, the server does nothing else.
+/// The most keys of one script call: while a script runs, the server does nothing else.
 const KEYS_AT_ONCE: usize = 1_000;
-/// Records touched after which a script leaves the rest to the next one.
+/// After touching this many records, a script leaves the rest to the next one.
 const RECORDS_AT_ONCE: usize = 5_000;
-/// Lua counts up to here exactly.
+/// The largest integer that Lua counts exactly.
 const COUNT_MAX: u64 = 1 << 53;
 const APPLIED: u8 = b'A';
 const APPLIED_AND_DUE: u8 = b'W';
@@ -26,7 +26,7 @@ const STALE: u8 = b'S';
 
 type NumberedAdvance<'a> = (usize, &'a KeyAdvance);
 
-/// Takes decisions in: shards side by side, those of a shard in order.
+/// Applies advances: shards in parallel, the advances of one shard in order.
 pub(crate) async fn advance(
     base: &StoreContext,
     advances: &[KeyAdvance],
@@ -53,7 +53,8 @@ pub(crate) async fn advance(
     Ok(answers)
 }
 
-/// A letter for each. A script that has touched enough leaves the rest to the next one.
+/// Returns one letter per advance. A script that touched enough records leaves the rest to the
+/// next.
 async fn advance_in(
     base: &StoreContext,
     shard: StreamShard<'_>,
@@ -76,7 +77,7 @@ async fn advance_in(
     Ok(letters)
 }
 
-/// As many as one script may carry, and at least one.
+/// As many advances as one script may carry, at least one.
 fn first_of<'a, 'b>(advances: &'a [NumberedAdvance<'b>]) -> &'a [NumberedAdvance<'b>] {
     let (mut bytes, mut records) = (0, 0);
     let fits = |(_, advance): &&NumberedAdvance<'_>| {
@@ -133,7 +134,7 @@ fn call(
     call
 }
 
-/// What changes in a key, as the script has it.
+/// Encodes the change of a key for the script.
 fn change(advance: &KeyAdvance, now: Time) -> Vec<u8> {
     let KeyChange {
         watermark,
@@ -166,7 +167,7 @@ fn change(advance: &KeyAdvance, now: Time) -> Vec<u8> {
     bytes
 }
 
-/// What was counted, as the script has it.
+/// Encodes counts for the script.
 fn counted(counts: &StreamCounts) -> Vec<u8> {
     let numbers = counts
         .numbers()

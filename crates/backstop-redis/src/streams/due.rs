@@ -1,4 +1,4 @@
-//! Keys that are due. Which ones is seen over all shards; each shard then hands out its own.
+//! Takes due keys. One pass over all shards finds the due keys; then each shard hands out its own.
 
 use super::shard::{ShardKey as ShardPart, StreamShard, by_shard};
 use super::take::{DOING, KeyTaker, ShardKeys, stored};
@@ -12,7 +12,7 @@ use backstop_core::{StreamKey, Time};
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// Takes at most so many of those that are due.
+/// Takes at most `max` of the due keys.
 pub(crate) async fn take_due(
     base: &StoreContext,
     take: &TakeRequest,
@@ -57,7 +57,7 @@ pub(crate) async fn take_due(
     })
 }
 
-/// Whether there is anything to look at in a shard.
+/// Whether a shard has keys that are due or that this take already has.
 struct ShardPreview {
     due: Option<Time>,
     is_taken: bool,
@@ -79,12 +79,12 @@ fn parse_preview(answer: Value) -> Option<ShardPreview> {
     })
 }
 
-/// What is to be seen in a shard.
+/// The due keys of a shard.
 struct ShardDueKeys {
     next_due: Option<Time>,
-    /// The keys that the take has already.
+    /// The keys that this take already has.
     taken: Vec<StreamKey>,
-    /// Those that are due, each with the bytes by which it sorts.
+    /// Due keys, each with the bytes by which it sorts.
     due: Vec<(Vec<u8>, StreamKey)>,
 }
 
@@ -126,7 +126,8 @@ fn key_of(name: &[u8]) -> Option<StreamKey> {
     StreamKey::new(std::str::from_utf8(name).ok()?).ok()
 }
 
-/// What a repeated take has already, or else the longest due, in order.
+/// The keys that a repeated take already has; otherwise the keys that have been due longest, in
+/// order.
 fn wanted(
     looks: Vec<(StreamShard<'_>, ShardDueKeys)>,
     max: usize,

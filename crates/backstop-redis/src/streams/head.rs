@@ -1,4 +1,4 @@
-//! Keys and records as bytes. The layout is written down in `lua/streams/shard.lua`, whose scripts
+//! Stream keys and records as bytes. `lua/streams/shard.lua` describes the layout; its scripts
 //! change heads in place.
 
 use crate::record::{sortable, unsorted};
@@ -13,10 +13,10 @@ use std::ops::Range;
 
 const HEAD: usize = 60;
 const NEVER: [u8; 8] = [0; 8];
-/// Bytes of a record before its tenant.
+/// The bytes of a record before its tenant.
 const RECORD: usize = 24;
 
-/// All that is known of a key but its records.
+/// The state of a key, without its records.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct StreamKeyHead {
     until: Option<Time>,
@@ -30,7 +30,7 @@ pub(crate) struct StreamKeyHead {
 }
 
 impl StreamKeyHead {
-    /// The head of these bytes; `None` if they are none.
+    /// Decodes a head; `None` if the bytes are not a head.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| {
             let bytes = bytes.get(range)?;
@@ -58,12 +58,12 @@ impl StreamKeyHead {
         })
     }
 
-    /// Whether the key keeps records.
+    /// Whether the key has held records.
     pub(crate) const fn is_holding(&self) -> bool {
         self.count > 0
     }
 
-    /// The key for who works on it.
+    /// The key as its worker gets it.
     pub(crate) fn stored(self, key: StreamKey, window: RecordWindow) -> StoredKey {
         StoredKey {
             key,
@@ -76,7 +76,7 @@ impl StreamKeyHead {
         }
     }
 
-    /// The key for an operator.
+    /// The key as an operator sees it.
     pub(crate) fn status(self, key: StreamKey, now: Time) -> KeyStatus {
         let until = self.until.filter(|until| !is_expired(*until, now));
         KeyStatus {
@@ -94,7 +94,7 @@ impl StreamKeyHead {
     }
 }
 
-/// A watermark as heads have it.
+/// Encodes a watermark as it is stored in heads.
 pub(crate) fn watermark_bytes(watermark: Option<i64>) -> [u8; 9] {
     let mut bytes = [b'0', 0, 0, 0, 0, 0, 0, 0, 0];
     if let Some(position) = watermark {
@@ -109,13 +109,13 @@ pub(crate) fn watermark_bytes(watermark: Option<i64>) -> [u8; 9] {
 pub(crate) struct RecordWindow {
     highest: Option<i64>,
     records: Vec<StoredRecord>,
-    /// Those that cannot be read, and keep nobody from the rest.
+    /// How many records cannot be read; the others are still handed out.
     damaged: u64,
     pub(crate) bytes: usize,
 }
 
 impl RecordWindow {
-    /// The next four of these parts: highest position, positions, records, payloads.
+    /// Decodes a window from the next four parts: highest position, positions, records, payloads.
     pub(crate) fn read(parts: &mut impl Iterator<Item = Value>) -> Option<Self> {
         let highest = unsorted(&reply::bytes(parts.next()?)?);
         let positions = reply::bytes(parts.next()?)?;
@@ -136,7 +136,7 @@ impl RecordWindow {
     }
 }
 
-/// The record of these values; its arrival is for the script to say.
+/// Encodes a record without its arrival, which the script adds.
 pub(crate) fn pack(step: i64, at: Time, tenant: Option<&str>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RECORD + 1 + tenant.map_or(0, str::len));
     bytes.extend(step.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Leases of keys that go on.
+//! Renews leases of stream keys.
 
 use super::shard::{StreamShard, by_shard};
 use crate::context::{StoreContext, readable};
@@ -10,11 +10,11 @@ use backstop_core::lease::longest_lease_end;
 use backstop_core::port::{KeyLease, StoreResult};
 
 const DOING: &str = "keeping keys";
-/// Leases of one script: while it runs, the server does nothing else.
+/// The most leases of one script call: while a script runs, the server does nothing else.
 const LEASES_AT_ONCE: usize = 1_000;
 const KEPT: u8 = b'K';
 
-/// Makes leases last longer, and tells which of them are lost.
+/// Renews leases, and returns the lost ones.
 pub(crate) async fn keep(
     base: &StoreContext,
     leases: Vec<KeyLease>,

@@ -1,4 +1,4 @@
-//! Streams and keys as an operator sees them.
+//! Reads streams and keys for operators.
 
 use super::head::{RecordWindow, StreamKeyHead};
 use super::shard::{ShardKey, StreamShard, by_shard, names};
@@ -15,7 +15,7 @@ use backstop_core::{StreamKey, StreamName, Time};
 use redis::Value;
 
 const DOING: &str = "listing streams";
-/// Heads read by one command: what the rules remember may be large.
+/// How many heads one command reads: the state that the rules keep may be large.
 const HEADS_AT_ONCE: usize = 100;
 
 pub(crate) async fn streams(base: &StoreContext) -> StoreResult<Vec<StreamStatus>> {
@@ -36,7 +36,7 @@ pub(crate) async fn streams(base: &StoreContext) -> StoreResult<Vec<StreamStatus
             status.records += shard.records[0];
             status.counts.add(&shard.counts);
         }
-        // A name that was registered, and of whose keys nothing is left, is none.
+        // A registered name without keys and counts is not a stream.
         if status.keys > 0 || !status.counts.is_empty() {
             streams.push(status);
         }
@@ -44,19 +44,19 @@ pub(crate) async fn streams(base: &StoreContext) -> StoreResult<Vec<StreamStatus
     Ok(streams)
 }
 
-/// What a shard tells of itself.
+/// The sizes and counts of a shard.
 pub(super) struct ShardStatus {
-    /// Keys, by their two parts.
+    /// The number of heads and of names.
     keys: [u64; 2],
     holding: u64,
-    /// Records, by their four parts.
+    /// The sizes of the four structures that hold records.
     records: [u64; 4],
     oldest: Option<Time>,
     counts: StreamCounts,
 }
 
 impl ShardStatus {
-    /// Whether every key is listed, and every record has its payload and its places.
+    /// Whether every key is listed, and every record has its payload and its index entries.
     pub(super) fn agrees(&self) -> bool {
         self.keys[0] == self.keys[1]
             && self.records.iter().all(|count| *count == self.records[0])
@@ -64,7 +64,7 @@ impl ShardStatus {
     }
 }
 
-/// What each shard of a stream tells of itself.
+/// Reads the status of each shard of a stream.
 pub(super) async fn shard_statuses(
     base: &StoreContext,
     doing: &'static str,
@@ -85,7 +85,7 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
     let mut counts = [0; StreamCounter::ALL.len()];
     for (index, number) in reply::pairs(parts.next()?)? {
         let index: usize = std::str::from_utf8(&index).ok()?.parse().ok()?;
-        // One that only a newer program knows is not for this one to show.
+        // Skip a count that only a newer program knows.
         if let Some(count) = counts.get_mut(index) {
             *count = std::str::from_utf8(&number).ok()?.parse().ok()?;
         }
@@ -99,7 +99,7 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
     })
 }
 
-/// The next keys of a stream, by the bytes of their names.
+/// The next keys of a stream, ordered by the bytes of their names.
 pub(crate) async fn stream_keys(
     base: &StoreContext,
     query: &ListKeysRequest,
@@ -134,7 +134,7 @@ pub(crate) async fn stream_keys(
         }
     }
     let status = |(key, head): (StreamKey, Value)| {
-        // What cannot be read is listed all the same; a look at the key says what is wrong with it.
+        // A damaged key is listed all the same; reading the key reports what is wrong.
         Some(
             StreamKeyHead::parse(&reply::bytes(head)?)
                 .unwrap_or_default()
@@ -182,7 +182,7 @@ async fn next_names(base: &StoreContext, query: &ListKeysRequest) -> StoreResult
     Ok(names)
 }
 
-/// One key with its records.
+/// Reads one key with its records.
 pub(crate) async fn stream_key(
     base: &StoreContext,
     stream: &StreamName,

@@ -1,4 +1,4 @@
-//! Records in.
+//! Stores offered records.
 
 use super::head::pack;
 use super::shard::{StreamShard, by_shard, register};
@@ -14,12 +14,12 @@ use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 
 const DOING: &str = "offering";
-/// Records of one script: while it runs, the server does nothing else.
+/// The most records of one script call: while a script runs, the server does nothing else.
 const RECORDS_AT_ONCE: usize = 1_000;
 
 type NumberedRecord<'a> = (usize, &'a Record);
 
-/// Takes records in: shards side by side, the records of a shard in order.
+/// Stores records: shards in parallel, the records of one shard in order.
 pub(crate) async fn offer(
     base: &StoreContext,
     stream: &StreamName,

@@ -1,5 +1,5 @@
-//! Rebuilds the indexes of a stream from its keys and records, and removes from them what belongs
-//! to neither.
+//! Rebuilds the indexes of a stream from its keys and records, and removes index entries that have
+//! neither.
 
 use super::list::shard_statuses;
 use super::shard::{ShardKey, StreamShard, names, register};
@@ -12,10 +12,10 @@ use crate::script::{MEND_HEADS, MEND_INDEX, MEND_RECORDS, ScriptCall};
 use backstop_core::StreamName;
 use backstop_core::port::StoreResult;
 
-/// Places looked at in one step.
+/// How many entries one step looks at.
 const STEP: usize = 200;
 
-/// A whole pass over all streams; tells how much was wrong.
+/// A full pass over all streams; returns how many entries were wrong.
 pub(crate) async fn mend(base: &StoreContext) -> StoreResult<usize> {
     let mut mended = find_streams(base).await?;
     for stream in names(base, DOING).await? {
@@ -24,7 +24,8 @@ pub(crate) async fn mend(base: &StoreContext) -> StoreResult<usize> {
     Ok(mended)
 }
 
-/// Mends the streams whose parts do not agree; to find them costs a few lengths each.
+/// Repairs the streams whose structures do not agree. Finding them only compares a few lengths
+/// each.
 pub(crate) async fn repair_mismatches(base: &StoreContext) -> StoreResult<()> {
     for stream in find_mismatches(base, DOING).await? {
         let mended = mend_stream(base, &stream).await?;
@@ -33,7 +34,7 @@ pub(crate) async fn repair_mismatches(base: &StoreContext) -> StoreResult<()> {
     Ok(())
 }
 
-/// The streams whose parts do not agree.
+/// The streams whose structures do not agree.
 pub(crate) async fn find_mismatches(
     base: &StoreContext,
     doing: &'static str,
@@ -48,7 +49,7 @@ pub(crate) async fn find_mismatches(
     Ok(wrong)
 }
 
-/// Registers streams that are there and not known; tells how many.
+/// Registers streams that exist but are unknown; returns how many.
 pub(crate) async fn find_streams(base: &StoreContext) -> StoreResult<usize> {
     let keys = find_keys(base, &base.keys.any_shard()).await?;
     let mut found: Vec<StreamName> = keys
@@ -73,7 +74,7 @@ async fn mend_stream(base: &StoreContext, stream: &StreamName) -> StoreResult<us
     Ok(mended)
 }
 
-/// A pass through one shard, step by step.
+/// A repair pass over one shard.
 struct ShardRepair<'a> {
     base: &'a StoreContext,
     shard: StreamShard<'a>,
@@ -82,7 +83,7 @@ struct ShardRepair<'a> {
 impl ShardRepair<'_> {
     async fn mend(&self) -> StoreResult<usize> {
         let now = sortable(machine_micros());
-        // Records first: a key is told by what it keeps, and looked for by what is known of it.
+        // Records come first: heads are repaired from the records, and indexes from the heads.
         let mut mended = self
             .each(ShardKey::Records, || self.call(&MEND_RECORDS, &now))
             .await?;
@@ -113,13 +114,13 @@ impl ShardRepair<'_> {
         call
     }
 
-    /// Hands all names in a part to a script, a few at a time.
+    /// Passes all names in a structure to a script, a few at a time.
     async fn each(&self, part: ShardKey, head: impl Fn() -> ScriptCall) -> StoreResult<usize> {
         let verb = match part {
             ShardKey::Heads | ShardKey::Records | ShardKey::Payloads | ShardKey::Counts => "HSCAN",
             _ => "ZSCAN",
         };
-        // Payloads and heads come with their names, and may be large.
+        // HSCAN also returns the payloads and heads, which may be large.
         let count = if matches!(part, ShardKey::Heads | ShardKey::Payloads) {
             STEP / 10
         } else {

@@ -1,5 +1,5 @@
-//! The shards of a stream. Each has keys of its own and is in one place, so that a cluster spreads
-//! a stream over its masters.
+//! The shards of a stream. Each shard has its own keys in one cluster slot, so a cluster spreads a
+//! stream over its masters.
 
 use crate::context::{StoreContext, readable};
 use crate::keys::KeyNames;
@@ -9,10 +9,10 @@ use backstop_core::port::StoreResult;
 use backstop_core::{StreamKey, StreamName};
 use std::collections::BTreeMap;
 
-/// How many. A key is found by its hash, so that this number can never change.
+/// The number of shards. A key's hash selects its shard, so this number can never change.
 pub(crate) const SHARDS: usize = 16;
 
-/// The parts of a shard, in the order in which every script gets them: see `lua/streams/shard.lua`.
+/// The keys of a shard, in the order in which every script gets them: see `lua/streams/shard.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShardKey {
     Heads,
@@ -28,7 +28,7 @@ pub(crate) enum ShardKey {
 }
 
 impl ShardKey {
-    /// All of them, in order.
+    /// All keys, in the order that scripts expect.
     const ALL: [Self; 10] = [
         Self::Heads,
         Self::Names,
@@ -58,7 +58,7 @@ impl ShardKey {
     }
 }
 
-/// A shard of a stream.
+/// One shard of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct StreamShard<'a> {
     number: usize,
@@ -66,7 +66,7 @@ pub(crate) struct StreamShard<'a> {
 }
 
 impl<'a> StreamShard<'a> {
-    /// The one a key is in.
+    /// The shard that a key belongs to.
     pub(crate) fn of(stream: &'a StreamName, key: &StreamKey) -> Self {
         Self {
             number: hash(key.as_str().as_bytes()) as usize % SHARDS,
@@ -79,18 +79,18 @@ impl<'a> StreamShard<'a> {
         std::array::from_fn(|number| Self { number, stream })
     }
 
-    /// The key of a part of it.
+    /// The name of one key of the shard.
     pub(crate) fn part(self, keys: &KeyNames, part: ShardKey) -> String {
         keys.shard(self.stream, self.number, part.as_str())
     }
 
-    /// A call of a script on it.
+    /// A call of a script on the shard.
     pub(crate) fn script(self, base: &StoreContext, script: &'static Script) -> ScriptCall {
         script.with(&ShardKey::ALL.map(|part| self.part(&base.keys, part)))
     }
 }
 
-/// Things by the shards of the keys they are about, in their order.
+/// Groups items by the shards of their stream keys; each group keeps the order.
 pub(crate) fn by_shard<'a, T>(
     things: impl Iterator<Item = (StreamShard<'a>, T)>,
 ) -> BTreeMap<StreamShard<'a>, Vec<T>> {
@@ -101,7 +101,7 @@ pub(crate) fn by_shard<'a, T>(
     shards
 }
 
-/// The names of all streams, in order.
+/// The names of all streams, sorted.
 pub(crate) async fn names(
     base: &StoreContext,
     doing: &'static str,
@@ -120,8 +120,8 @@ pub(crate) async fn names(
     Ok(streams)
 }
 
-/// Makes streams known. Said with every offer and take: a registry that a crash set back would hide
-/// a stream.
+/// Enters streams in the registry. Every offer and take does this, because a crash may set the
+/// registry back, and a stream missing in it would be hidden.
 pub(crate) async fn register(
     base: &StoreContext,
     doing: &'static str,
@@ -135,14 +135,14 @@ pub(crate) async fn register(
     base.link.ask(doing, &command).await.map(drop)
 }
 
-/// FNV-1a: the same everywhere and for ever.
+/// FNV-1a, because it must stay the same on every machine and in every version.
 const fn hash(bytes: &[u8]) -> u32 {
     let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
         at += 1;
     }
-    // The lower bits alone depend on little but the last bytes.
+    // The lower bits alone depend on little more than the last bytes.
     hash ^ (hash >> 16)
 }
 

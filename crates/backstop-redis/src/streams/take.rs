@@ -1,8 +1,8 @@
-//! Keys out.
+//! Hands out stream keys.
 //!
-//! Each shard hands out its own, all at once. A take that is repeated gets what is left of it and
-//! no more: a shard that has something left says so, and what another one, which has nothing left,
-//! handed out anew is given back.
+//! All shards hand out their keys in parallel. A repeated take gets the keys it still holds and no
+//! others. A shard that holds such keys says so. Keys that another shard newly handed out to this
+//! take are then given back.
 
 use super::head::{RecordWindow, StreamKeyHead};
 use super::shard::{StreamShard, by_shard, register};
@@ -18,7 +18,7 @@ use futures_util::future::try_join;
 use redis::Value;
 
 pub(super) const DOING: &str = "taking keys";
-/// Keys of one script: while it runs, the server does nothing else.
+/// The most keys of one script call: while a script runs, the server does nothing else.
 pub(super) const KEYS_AT_ONCE: usize = 1_000;
 
 pub(crate) async fn take(
@@ -53,7 +53,7 @@ pub(crate) async fn take(
     })
 }
 
-/// The keys of several answers.
+/// The keys in several replies.
 pub(super) fn stored(handed: Vec<ShardHandout<'_>>) -> Vec<StoredKey> {
     handed
         .into_iter()
@@ -62,7 +62,7 @@ pub(super) fn stored(handed: Vec<ShardHandout<'_>>) -> Vec<StoredKey> {
         .collect()
 }
 
-/// Who takes what, and when.
+/// The take request, and its time.
 #[derive(Clone, Copy)]
 pub(super) struct KeyTaker<'a> {
     pub(super) base: &'a StoreContext,
@@ -80,20 +80,20 @@ pub(super) struct ShardHandout<'a> {
     pub(super) next_due: Option<Time>,
     is_again: bool,
     keys: Vec<TakenKey>,
-    /// Those that have to wait, because there is enough to carry.
+    /// Keys that have to wait because the reply is full.
     waiting: Vec<&'a StreamKey>,
     bytes: usize,
 }
 
-/// A key that was handed out, and its head as it was before; empty if there was none.
+/// A key that was handed out, and its previous head; empty if it had none.
 struct TakenKey {
     stored: StoredKey,
     former: Vec<u8>,
 }
 
 impl<'a> KeyTaker<'a> {
-    /// Has all shards hand out a fair part of what may be carried; what is left of that goes to
-    /// those that had more.
+    /// Lets every shard hand out an equal share of the reply's bytes. Shards with more keys then
+    /// use up what is left.
     pub(super) async fn hand_out(
         &self,
         parts: Vec<ShardKeys<'a>>,
@@ -157,7 +157,7 @@ impl<'a> KeyTaker<'a> {
         call
     }
 
-    /// What is left of a take that is repeated; all that was handed out by one that is not.
+    /// For a repeated take, the keys that it still holds; otherwise all keys that were handed out.
     async fn remaining_of(
         &self,
         handed: Vec<ShardHandout<'a>>,
@@ -212,7 +212,7 @@ fn handed_out<'a>(part: &ShardKeys<'a>, answer: Value) -> Option<ShardHandout<'a
 }
 
 impl ShardHandout<'_> {
-    /// Windows stand in the order of the keys they belong to, each behind the number of its key.
+    /// Windows come in the order of their keys, each after the number of its key.
     fn give(
         &mut self,
         key: &StreamKey,

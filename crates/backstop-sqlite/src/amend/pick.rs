@@ -1,9 +1,9 @@
-//! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
+//! Picks the jobs for one call of an amendment: the next ones that match, in order of arrival.
 //!
-//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and
-//! keeps its number. No line has that order, so that lines are read whole, and only where they are
-//! short; where they are long, the jobs themselves are walked. Either way the place reached is a
-//! number, and the next call is free to choose again.
+//! Arrival is the one order that an amendment does not change: a job that it moves changes its
+//! index table and keeps its number. No index table has that order. So short ones are read whole
+//! and sorted; where they are long, the job table itself is scanned. Either way the cursor is a
+//! job's number, and the next call is free to choose again.
 
 use crate::row;
 use backstop_core::JobState;
@@ -25,22 +25,22 @@ const PICK_FINISHED_ALL: &str = include_str!("../sql/pick_finished_all.sql");
 const PICK_DEAD_ALL: &str = include_str!("../sql/pick_dead_all.sql");
 const QUEUE_FIND: &str = include_str!("../sql/queue_find.sql");
 
-/// What one call of an amendment found.
+/// The jobs that one call picked.
 #[derive(Default, Debug)]
 pub(crate) struct PickedJobs {
     pub(crate) nos: Vec<i64>,
-    /// The number to go on after, once it is clear that there is something behind it.
+    /// The cursor: the number to continue after, once it is clear that more rows follow.
     next: Option<i64>,
 }
 
 impl PickedJobs {
-    /// Where to go on, as text.
+    /// The cursor as text; `None` at the end.
     pub(crate) fn cursor(&self) -> Option<String> {
         self.next.map(AmendScan::cursor)
     }
 }
 
-/// The next jobs that fit and that the action could apply to.
+/// Picks the next jobs that match and that the action could apply to.
 pub(crate) fn pick(db: &Connection, wanted: &AmendScan) -> Result<PickedJobs> {
     let queue = match &wanted.filter.queue {
         Some(name) => {
@@ -62,7 +62,7 @@ pub(crate) fn pick(db: &Connection, wanted: &AmendScan) -> Result<PickedJobs> {
         last: None,
         picked: PickedJobs::default(),
     };
-    // Only dead jobs have a fingerprint, and only their own table knows it.
+    // Only dead jobs have a fingerprint, and only their own table stores it.
     let (job, next) = match wanted.filter.fingerprint {
         Some(_) => (PICK_DEAD_JOB, PICK_DEAD_NEXT),
         None => (PICK_JOB, PICK_NEXT),
@@ -74,8 +74,8 @@ pub(crate) fn pick(db: &Connection, wanted: &AmendScan) -> Result<PickedJobs> {
     Ok(search.picked)
 }
 
-/// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting
-/// one; `None` if these lines have more than [`SCAN_MAX`] places.
+/// The numbers behind the cursor, in order, of all jobs in the index tables that can contain a
+/// matching one; `None` if these tables have more than [`SCAN_MAX`] rows.
 fn short_candidates(
     db: &Connection,
     wanted: &AmendScan,
@@ -97,8 +97,8 @@ fn short_candidates(
         }
         return Ok(candidates.numbers_after(wanted.after));
     }
-    // The tables that are not kept by queue have the jobs of all queues, and the due one those of
-    // two states.
+    // The due and the running table are not kept by queue, so they give the jobs of all queues. The
+    // due table gives the jobs of two states.
     if wanted.admits_state(JobState::Scheduled) || wanted.admits_state(JobState::Retrying) {
         candidates.add(PICK_DUE, params![candidates.room()])?;
     }
@@ -134,7 +134,7 @@ struct CandidateJobs<'a> {
 }
 
 impl CandidateJobs<'_> {
-    /// One more than may be looked at: that is how a long line shows.
+    /// Rows that may still be read, and one more: it shows that the table is too long.
     fn room(&self) -> i64 {
         row::number((SCAN_MAX + 1).saturating_sub(self.nos.len()))
     }
@@ -148,7 +148,7 @@ impl CandidateJobs<'_> {
         Ok(())
     }
 
-    /// The numbers after this one, in order; `None` if there were too many to begin with.
+    /// The numbers behind this one, in order; `None` if too many rows were read.
     fn numbers_after(mut self, after: i64) -> Option<Vec<i64>> {
         if self.nos.len() > SCAN_MAX {
             return None;
@@ -159,17 +159,17 @@ impl CandidateJobs<'_> {
     }
 }
 
-/// A call on its way through the jobs.
+/// The scan of one call.
 struct PickScan<'a> {
     wanted: &'a AmendScan,
     queue: Option<i64>,
     looked: usize,
-    /// The number of the job looked at last.
+    /// The number of the row that was read last.
     last: Option<i64>,
     picked: PickedJobs,
 }
 
-/// Whether a call has enough.
+/// Whether a call has picked enough.
 #[derive(PartialEq, Eq)]
 enum PickProgress {
     Continue,
@@ -177,7 +177,7 @@ enum PickProgress {
 }
 
 impl PickScan<'_> {
-    /// Looks at the jobs of these numbers.
+    /// Reads the jobs with these numbers.
     fn scan_numbers(&mut self, db: &Connection, sql: &str, nos: &[i64]) -> Result<()> {
         let mut statement = db.prepare_cached(sql)?;
         for no in nos {
@@ -190,7 +190,7 @@ impl PickScan<'_> {
         Ok(())
     }
 
-    /// Looks at the jobs behind the place reached.
+    /// Scans the jobs behind the cursor.
     fn scan_on(&mut self, db: &Connection, sql: &str) -> Result<()> {
         let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query([self.wanted.after])?;

@@ -6,7 +6,7 @@ use backstop_testkit::given::{Scene, job};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A step as the next version may bring one.
+/// An upgrade step such as the next version may have.
 const NEXT: UpgradeSteps<'_> = UpgradeSteps(&["ALTER TABLE backstop_worker ADD COLUMN note TEXT;
      CREATE TABLE backstop_step (x INTEGER NOT NULL);
      INSERT INTO backstop_step VALUES (1)"]);
@@ -26,7 +26,8 @@ fn count(db: &Connection, sql: &str) -> i64 {
     db.query_row(sql, [], |row| row.get(0)).expect("a count")
 }
 
-/// What four processes answer that do this at once with a file that all of them have open.
+/// Runs `migrate` in four threads at once, each on its own connection to the file; returns their
+/// results.
 fn at_once(
     path: &Path,
     migrate: impl Fn(&mut Connection) -> StoreResult<MigrationResult> + Sync,
@@ -43,7 +44,7 @@ fn at_once(
     })
 }
 
-/// A file of version 1 with one job.
+/// Creates a file of version 1 with one job.
 async fn version_1(path: &Path) {
     let store = SqliteStore::open(path, SqliteOptions::default()).expect("the file opens");
     assert_eq!(

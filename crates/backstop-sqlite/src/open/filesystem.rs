@@ -1,39 +1,39 @@
-//! Which file systems a store may be on.
+//! Finds out whether a file system is fit for a store.
 
 use std::path::Path;
 
-/// What is known of a file system.
+/// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileSystem {
-    /// A local one, or one we know nothing against.
+    /// A local file system, or one that we know no problem of.
     Local,
-    /// A FUSE one: it may be a local disk or the other end of the world.
+    /// A FUSE file system: its files may be on a local disk or on another machine.
     User,
-    /// A network one: locks and shared memory do not reach the other machines.
+    /// A network file system: locks and shared memory do not reach the other machines.
     Network(&'static str),
 }
 
-/// The file system a path is on.
+/// Finds the file system that a path is on.
 #[cfg(target_os = "linux")]
 #[allow(
     clippy::useless_conversion,
     reason = "the field has 32 bits on some machines"
 )]
 pub(crate) fn file_system(path: &Path) -> FileSystem {
-    // Whoever cannot be asked is not accused.
+    // If `statfs` fails, the file system is taken to be local.
     rustix::fs::statfs(path).map_or(FileSystem::Local, |stat| of_magic(i64::from(stat.f_type)))
 }
 
-/// The file system a path is on.
+/// Finds the file system that a path is on.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn file_system(_path: &Path) -> FileSystem {
     FileSystem::Local
 }
 
-/// What the number in `statfs` means; numbers are those of Linux.
+/// Maps the magic number of `statfs` on Linux to a kind of file system.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn of_magic(magic: i64) -> FileSystem {
-    // 32 bits whatever the width of the field: some kernels sign-extend it.
+    // Compare 32 bits, whatever the width of the field: some kernels sign-extend it.
     match magic & 0xffff_ffff {
         0x6969 => FileSystem::Network("NFS"),
         0x517b => FileSystem::Network("SMB"),

@@ -72,7 +72,7 @@ fn a_file_that_cannot_be_written_to_is_refused() {
     let path = dir.path().join("store.db");
     drop(open(&path, 0).expect("the file opens"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("the owner may");
-    // Root may write whatever the file says.
+    // Root may write to any file, whatever its mode.
     if rustix::process::geteuid().is_root() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_file_that_cannot_be_written_to_is_refused() {
     assert!(matches!(error, SqliteOpenError::File { .. }), "{error}");
 }
 
-/// The kernel's list of the locks this process has on a file.
+/// The locks that this process has on a file, as the kernel lists them.
 #[cfg(target_os = "linux")]
 fn locks_on(path: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
@@ -95,7 +95,7 @@ fn locks_on(path: &Path) -> Vec<String> {
         .map(|lock| lock.join(" "))
         .collect();
     ours.sort();
-    // The list is not of one moment: while other processes lock and unlock, a line may come twice.
+    // The list is not a snapshot: while other processes lock and unlock, a line may come twice.
     ours.dedup();
     ours
 }

@@ -1,4 +1,5 @@
-//! The readers' connections, each where it can be closed while its thread waits for work.
+//! The readers' connections, in slots where the writer can close them while their threads wait for
+//! work.
 
 use backstop_core::limits::READS_ENDED_WITHIN;
 use rusqlite::Connection;
@@ -9,15 +10,15 @@ use std::time::{Duration, Instant};
 /// A reader's connection, or why it has none.
 pub(crate) type ReaderSlot = Mutex<Result<Connection, String>>;
 
-/// The slots of all readers. A reader that ends takes its connection with it.
+/// The slots of all readers. When a reader ends, its connection is dropped with it.
 #[derive(Default)]
 pub(crate) struct ReaderSlots(Mutex<Vec<Weak<ReaderSlot>>>);
 
 impl ReaderSlots {
-    /// A slot for one more reader.
+    /// Adds a slot for one more reader.
     pub(crate) fn add(&self, db: Connection) -> Arc<ReaderSlot> {
         let slot = Arc::new(Mutex::new(Ok(db)));
-        // One list, always whole.
+        // A poisoned lock is harmless: one push cannot leave the list half changed.
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -25,8 +26,8 @@ impl ReaderSlots {
         slot
     }
 
-    /// Closes every connection, and says whether all are closed: one that reads for long is closed
-    /// another time.
+    /// Closes every connection; returns whether all are closed. A connection that is still reading
+    /// at the deadline stays open, and a later call closes it.
     pub(crate) fn close(&self, cause: &str) -> bool {
         let until = Instant::now() + Duration::from(READS_ENDED_WITHIN);
         let mut is_closed = true;
@@ -39,7 +40,7 @@ impl ReaderSlots {
         is_closed
     }
 
-    /// Gives every reader a connection again.
+    /// Opens a new connection for every reader.
     pub(crate) fn open(
         &self,
         connect: impl Fn() -> rusqlite::Result<Connection>,

@@ -17,14 +17,14 @@ async fn store() -> (Arc<SqliteStore>, TempDir) {
     (store, dir)
 }
 
-/// Readers that are busy until they are released.
+/// Readers that a test keeps busy until it releases them.
 struct HeldReaders {
     release: mpsc::Sender<()>,
     reads: Vec<JoinHandle<StoreResult<()>>>,
 }
 
 impl HeldReaders {
-    /// Holds each of these readers.
+    /// Keeps every reader of this pool busy.
     async fn hold(store: &Arc<SqliteStore>, of: fn(&SqliteStore) -> &ReaderPool) -> Self {
         let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
         let (release, released) = mpsc::channel::<()>();

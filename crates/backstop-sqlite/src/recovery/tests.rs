@@ -13,7 +13,7 @@ fn rows(path: &Path) -> i64 {
         .expect("a count")
 }
 
-/// A file with 100 rows in its log, as a process leaves it that is killed.
+/// A file with 100 rows in its log, such as a killed process leaves behind.
 fn left_log(path: &Path) {
     let db = connect(path);
     db.execute_batch("CREATE TABLE t (x); PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-//! What was decided about keys.
+//! Applies what workers decided about keys: watermarks, held records and leases.
 
 use super::changes::StreamIndex;
 use super::key::{KEY_FIND, StreamKeyRow};
@@ -14,14 +14,14 @@ const ADVANCE_KEY: &str = include_str!("../sql/advance_key.sql");
 const LEASE_END: &str = include_str!("../sql/lease_end.sql");
 const KEY_REMOVE: &str = include_str!("../sql/stream_key_remove.sql");
 
-/// About how many rows, or pages of payload, a decision touches.
+/// Estimated number of rows, or pages of payload, that a decision touches.
 pub(super) fn rows(advance: &KeyAdvance) -> usize {
     let change = &advance.change;
     let bytes: usize = change.hold.iter().map(|record| record.payload.len()).sum();
     1 + change.hold.len() + change.drop.len() + bytes / PAGE_BYTES
 }
 
-/// Takes in what was decided, each by itself.
+/// Applies decisions, each one independently of the others.
 pub(crate) fn advance(
     tx: &mut WriteTransaction<'_>,
     advances: &[KeyAdvance],
@@ -34,7 +34,7 @@ pub(crate) fn advance(
         .collect()
 }
 
-/// What every decision reads and writes.
+/// The statements that every decision runs.
 struct AdvanceStatements<'c> {
     find: CachedStatement<'c>,
     end: CachedStatement<'c>,
@@ -110,13 +110,13 @@ fn find(
         .map(|key| (stream, key)))
 }
 
-/// A turn that was taken in.
+/// A turn that the store accepted.
 struct AcceptedTurn {
-    /// Until when the lease goes on, if it does.
+    /// The new end of the lease, if the worker keeps it.
     until: Option<Time>,
 }
 
-/// Takes a turn in, if it is the next one of the current lease.
+/// Accepts a turn if it is the next one of the current lease.
 fn turn(
     tx: &mut WriteTransaction<'_>,
     statements: &mut AdvanceStatements<'_>,
@@ -141,7 +141,7 @@ fn turn(
     Ok(Some(AcceptedTurn { until: None }))
 }
 
-/// The answer to a turn that is not the next one.
+/// The outcome of a turn that is not the next one: applied if it is a repetition, else stale.
 fn repeated(
     tx: &WriteTransaction<'_>,
     key: &StreamKeyRow,
@@ -159,7 +159,7 @@ fn repeated(
     })
 }
 
-/// Writes what every decision changes.
+/// Writes the columns that every decision changes.
 fn write(
     statements: &mut AdvanceStatements<'_>,
     key: &StreamKeyRow,
@@ -176,7 +176,8 @@ fn write(
     statements.key.execute(decided).map(drop)
 }
 
-/// Forgets what a key holds, and the key with it if nothing else is to be remembered.
+/// Removes the records of a key. Also removes the key, unless its watermark or its state must be
+/// kept.
 fn clear(
     tx: &mut WriteTransaction<'_>,
     statements: &mut AdvanceStatements<'_>,

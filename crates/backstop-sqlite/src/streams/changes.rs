@@ -1,5 +1,5 @@
-//! What a transaction has learned and changed about streams and takes. It is written once, at the
-//! end, or before it is read.
+//! The changes of a transaction to streams and takes. They are written once: at the end, or before
+//! a statement reads them.
 
 use crate::row;
 use backstop_core::stream::StreamCounts;
@@ -14,20 +14,20 @@ const STREAM_COUNT: &str = include_str!("../sql/stream_count.sql");
 const TAKE_LEFT: &str = include_str!("../sql/take_left.sql");
 const TAKE_CLOSE: &str = include_str!("../sql/take_close.sql");
 
-/// What a transaction knows of streams.
+/// The streams that a transaction has read, with their changes.
 #[derive(Default)]
 pub(crate) struct StreamChanges {
     streams: Vec<ChangedStream>,
     by_name: HashMap<StreamName, StreamIndex>,
-    /// How many keys left which take of which stream.
+    /// The number of keys that left a take, by stream and take.
     left: HashMap<(i64, LeaseNumber), i64>,
 }
 
-/// A stream of this transaction.
+/// The index of a stream in this transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StreamIndex(usize);
 
-/// A stream's row, and what is to be added to it.
+/// A stream's row, and the numbers to add to it.
 struct ChangedStream {
     id: i64,
     keys: i64,
@@ -36,7 +36,7 @@ struct ChangedStream {
     counts: StreamCounts,
 }
 
-/// The row of a stream, if there is one.
+/// Reads the row id of a stream, if it exists.
 pub(super) fn stream_id(db: &Connection, name: &StreamName) -> Result<Option<i64>> {
     db.prepare_cached(STREAM_FIND)?
         .query_row([name.as_str()], |row| row::whole(row, 0))
@@ -44,7 +44,7 @@ pub(super) fn stream_id(db: &Connection, name: &StreamName) -> Result<Option<i64
 }
 
 impl StreamChanges {
-    /// The stream of this name, if there is one.
+    /// Finds the stream of this name.
     pub(super) fn find(
         &mut self,
         db: &Connection,
@@ -56,7 +56,7 @@ impl StreamChanges {
         Ok(stream_id(db, name)?.map(|id| self.remember(id, name)))
     }
 
-    /// The stream of this name, made if there is none.
+    /// Finds the stream of this name, or creates it.
     pub(super) fn find_or_new(
         &mut self,
         db: &Connection,
@@ -82,17 +82,17 @@ impl StreamChanges {
         at
     }
 
-    /// The number its rows have it by.
+    /// The row id of a stream.
     pub(super) fn id(&self, stream: StreamIndex) -> i64 {
         self.streams[stream.0].id
     }
 
-    /// Counts keys that came into being, or went.
+    /// Counts new keys, or with a negative number removed ones.
     pub(super) fn count_keys(&mut self, stream: StreamIndex, by: i64) {
         self.streams[stream.0].keys += by;
     }
 
-    /// Counts the records of a key that had `before` of them and has `after`.
+    /// Counts the change of a key from `before` records to `after`.
     pub(super) fn count_records(&mut self, stream: StreamIndex, before: i64, after: i64) {
         let stream = &mut self.streams[stream.0];
         stream.records += after - before;
@@ -103,12 +103,12 @@ impl StreamChanges {
         self.streams[stream.0].counts.add(counts);
     }
 
-    /// Notes that a key left a take.
+    /// Records that a key left a take.
     pub(super) fn leave_take(&mut self, stream: StreamIndex, number: LeaseNumber) {
         *self.left.entry((self.id(stream), number)).or_default() += 1;
     }
 
-    /// Brings the takes up to date: before they are read, and at the end.
+    /// Writes the changed takes. This is due before they are read, and at the end.
     pub(super) fn flush_takes(&mut self, db: &Connection) -> Result<()> {
         if self.left.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Keys that stay with who has them.
+//! Renews the leases of keys.
 
 use super::key::{self, StreamKeyRow};
 use super::lease::KeyLeaseRow;
@@ -7,7 +7,7 @@ use backstop_core::Time;
 use backstop_core::port::KeyLease;
 use rusqlite::Result;
 
-/// Makes leases last, and tells which of them are lost.
+/// Renews leases; returns those that are lost.
 pub(crate) fn keep(
     tx: &mut WriteTransaction<'_>,
     leases: &[KeyLease],
@@ -23,7 +23,7 @@ pub(crate) fn keep(
     Ok(lost)
 }
 
-/// Makes a lease last; `false` if it is not the current one.
+/// Renews a lease; returns `false` if it is not the current one.
 fn keep_one(
     tx: &mut WriteTransaction<'_>,
     lease: &KeyLease,

@@ -1,4 +1,4 @@
-//! A key's row.
+//! Reads and writes the row of a key.
 
 use super::changes::StreamIndex;
 use crate::row;
@@ -13,7 +13,7 @@ const KEY_ADD: &str = include_str!("../sql/stream_key_add.sql");
 const KEY_HOLD: &str = include_str!("../sql/stream_key_hold.sql");
 pub(super) const KEY_DUE: &str = include_str!("../sql/stream_key_due.sql");
 
-/// What a store itself needs to know of a key.
+/// The columns of a key that the store itself uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StreamKeyRow {
     pub(super) id: i64,
@@ -26,7 +26,7 @@ pub(super) struct StreamKeyRow {
 }
 
 impl StreamKeyRow {
-    /// From the columns of `stream_key_find.sql`.
+    /// Reads the columns of `stream_key_find.sql`.
     pub(super) fn read(row: &Row<'_>) -> Result<Self> {
         Ok(Self {
             id: row::whole(row, 0)?,
@@ -38,7 +38,7 @@ impl StreamKeyRow {
         })
     }
 
-    /// A key that nothing is known of.
+    /// Inserts a new key without a watermark, state or records.
     pub(super) fn add(
         tx: &mut WriteTransaction<'_>,
         stream: StreamIndex,
@@ -58,7 +58,7 @@ impl StreamKeyRow {
         })
     }
 
-    /// Writes what the key holds now and when it is due, as far as that is not as it was.
+    /// Writes the records count, the arrivals and the due time, if they changed.
     pub(super) fn write(
         &self,
         tx: &mut WriteTransaction<'_>,
@@ -83,14 +83,14 @@ impl StreamKeyRow {
     }
 }
 
-/// The key of this name, if there is one.
+/// Finds the key of this name in a stream.
 pub(super) fn find(db: &Connection, stream: i64, name: &StreamKey) -> Result<Option<StreamKeyRow>> {
     db.prepare_cached(KEY_FIND)?
         .query_row(params![stream, name.as_str()], StreamKeyRow::read)
         .optional()
 }
 
-/// A key without its records, from the columns of `stream_key_find.sql`.
+/// Reads a key without its records, from the columns of `stream_key_find.sql`.
 pub(super) fn stored(row: &Row<'_>, key: StreamKey) -> Result<StoredKey> {
     Ok(StoredKey {
         key,

@@ -1,4 +1,4 @@
-//! Who has a key.
+//! Reads and extends the leases of keys.
 
 use crate::row;
 use backstop_core::lease::{extend_lease, is_expired};
@@ -13,12 +13,12 @@ const LEASE_EXTEND: &str = include_str!("../sql/lease_extend.sql");
 pub(super) struct KeyLeaseRow {
     pub(super) number: LeaseNumber,
     pub(super) until: Time,
-    /// The last turn of it that was taken in.
+    /// The last turn of this lease that the store accepted.
     pub(super) turn: i64,
 }
 
 impl KeyLeaseRow {
-    /// The lease a key is under, expired or not.
+    /// Finds the lease of a key, expired or not.
     pub(super) fn find(db: &Connection, key: i64) -> Result<Option<Self>> {
         let read = |row: &rusqlite::Row<'_>| {
             let number = LeaseNumber::from_i64(row::whole(row, 0)?);
@@ -33,12 +33,12 @@ impl KeyLeaseRow {
             .optional()
     }
 
-    /// Whether it keeps others from the key.
+    /// Whether the lease is current, so that no other worker can take the key.
     pub(super) fn is_held(&self, now: Time) -> bool {
         !is_expired(self.until, now)
     }
 
-    /// Makes it last, with this turn as its last one; tells until when.
+    /// Extends the lease and sets its last turn; returns its new end.
     pub(super) fn extend(
         &self,
         db: &Connection,

@@ -1,4 +1,4 @@
-//! Streams and keys as an operator sees them.
+//! Lists streams and keys for an operator.
 
 use super::changes::stream_id;
 use super::key::{self, KEY_FIND, StreamKeyRow};
@@ -18,7 +18,7 @@ const STREAMS_COUNTS: &str = include_str!("../sql/streams_counts.sql");
 const STREAMS_KEYS: &str = include_str!("../sql/streams_keys.sql");
 const STREAMS_HOLDING: &str = include_str!("../sql/streams_holding.sql");
 
-/// All streams of which something is left, or in which something happened, by name.
+/// Lists all streams that have keys or counts, by name.
 pub(crate) fn streams(db: &Connection) -> Result<Vec<StreamStatus>> {
     let mut statement = db.prepare_cached(STREAMS)?;
     let mut rows = statement.query([])?;
@@ -30,7 +30,7 @@ pub(crate) fn streams(db: &Connection) -> Result<Vec<StreamStatus>> {
     Ok(streams)
 }
 
-/// A stream's row; `None` if its name cannot be read.
+/// Reads a stream's row; `None` if its name cannot be read.
 fn status(db: &Connection, row: &Row<'_>) -> Result<Option<StreamStatus>> {
     let Some(name) = row::text(row, 1)?.and_then(|name| StreamName::new(name).ok()) else {
         tracing::warn!("a row of backstop_stream has no readable name; run `backstop doctor`");
@@ -47,7 +47,7 @@ fn status(db: &Connection, row: &Row<'_>) -> Result<Option<StreamStatus>> {
     }))
 }
 
-/// When the oldest record of a stream came in.
+/// The arrival time of a stream's oldest record.
 fn oldest(db: &Connection, stream: i64) -> Result<Option<Time>> {
     let read = |row: &Row<'_>| Ok(row::maybe_whole(row, 0)?.map(Time::from_micros));
     db.prepare_cached(STREAMS_OLDEST)?.query_row([stream], read)
@@ -58,7 +58,7 @@ fn counts(db: &Connection, stream: i64) -> Result<StreamCounts> {
     let mut rows = statement.query([stream])?;
     let mut numbers = [0; StreamCounter::ALL.len()];
     while let Some(row) = rows.next()? {
-        // What a later version counts, this one does not know.
+        // A later version may have more counters, which this one skips.
         let place = usize::try_from(row::whole(row, 0)?)
             .ok()
             .and_then(|place| numbers.get_mut(place));
@@ -69,7 +69,7 @@ fn counts(db: &Connection, stream: i64) -> Result<StreamCounts> {
     Ok(StreamCounts::from_numbers(numbers))
 }
 
-/// The next keys of a stream, by the bytes of their names.
+/// Lists the next keys of a stream, by the bytes of their names.
 pub(crate) fn keys(db: &Connection, query: &ListKeysRequest, now: Time) -> Result<Vec<KeyStatus>> {
     let Some(stream) = stream_id(db, &query.stream)? else {
         return Ok(Vec::new());
@@ -78,7 +78,7 @@ pub(crate) fn keys(db: &Connection, query: &ListKeysRequest, now: Time) -> Resul
         KeyFilter::All => STREAMS_KEYS,
         KeyFilter::Holding => STREAMS_HOLDING,
     };
-    // A key has at least one byte: all of them are behind the empty text.
+    // A key has at least one byte, so every key sorts behind the empty text.
     let after = query.after.as_ref().map_or("", StreamKey::as_str);
     let limit = row::number(query.limit.clamp(1, PAGE_MAX));
     let mut statement = db.prepare_cached(sql)?;
@@ -90,7 +90,7 @@ pub(crate) fn keys(db: &Connection, query: &ListKeysRequest, now: Time) -> Resul
     Ok(keys)
 }
 
-/// A key's row; `None` if its name cannot be read.
+/// Reads a key's row; `None` if its name cannot be read.
 fn key_status(db: &Connection, row: &Row<'_>, now: Time) -> Result<Option<KeyStatus>> {
     let Some(key) = row::text(row, 0)?.and_then(|name| StreamKey::new(name).ok()) else {
         tracing::warn!("a row of backstop_stream_key has no readable name; run `backstop doctor`");
@@ -112,7 +112,7 @@ fn key_status(db: &Connection, row: &Row<'_>, now: Time) -> Result<Option<KeySta
     }))
 }
 
-/// One key with its records.
+/// Reads one key with its records.
 pub(crate) fn key(
     db: &Connection,
     stream: &StreamName,

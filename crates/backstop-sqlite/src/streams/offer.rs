@@ -1,4 +1,4 @@
-//! Records in.
+//! Stores the records that producers offer.
 
 use super::changes::StreamIndex;
 use super::key::{self, StreamKeyRow};
@@ -14,7 +14,8 @@ use std::collections::HashMap;
 
 const RECORD_KNOWN: &str = include_str!("../sql/record_known.sql");
 
-/// Takes records in. A key's row is read once and written once, however many of them are its own.
+/// Stores records. It reads and writes a key's row once, however many of the records are of this
+/// key.
 pub(crate) fn offer(
     tx: &mut WriteTransaction<'_>,
     stream: &StreamName,
@@ -47,12 +48,12 @@ pub(crate) fn offer(
     Ok(answers)
 }
 
-/// A key that records are offered to.
+/// A key to which records are offered.
 struct OfferTarget {
     stream: i64,
     key: StreamKeyRow,
     before: StreamKeyRow,
-    /// When it is due at the latest once it has taken something in.
+    /// The latest due time of the key once it has stored a record.
     due: Time,
 }
 

@@ -1,4 +1,4 @@
-//! The records of a key.
+//! Reads and writes the records of a key.
 
 use crate::row;
 use backstop_core::limits::WINDOW_RECORDS_MAX;
@@ -14,7 +14,7 @@ const RECORD_DROP: &str = include_str!("../sql/record_drop.sql");
 const RECORDS_OF: &str = include_str!("../sql/records_of.sql");
 const RECORD_REMOVE: &str = include_str!("../sql/record_remove.sql");
 
-/// Brings a key's records along, until they have `bytes_max` bytes; tells how many they have.
+/// Loads a key's records, until they have `bytes_max` bytes; returns how many bytes they have.
 pub(super) fn load(
     db: &Connection,
     id: i64,
@@ -38,7 +38,7 @@ pub(super) fn load(
     }
     let loaded = stored.records.len() as u64;
     if is_all {
-        // What is there counts, whatever the key's row says.
+        // The records that exist count, whatever the key's row says.
         stored.count = loaded;
         stored.highest = stored.records.last().map(|record| record.position);
     } else {
@@ -51,9 +51,9 @@ pub(super) fn load(
     Ok(bytes)
 }
 
-/// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be
-/// read of a payload is empty: the handler says that it is no good, and its place in the order is
-/// not lost.
+/// Reads a record's row; `None` if its position cannot be read, because such a record could never
+/// be dropped. An unreadable payload becomes empty: the handler then rejects it, and its place in
+/// the order is not lost.
 fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
     let Some(position) = row::maybe_whole(row, 0)? else {
         tracing::warn!(
@@ -71,8 +71,7 @@ fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
     }))
 }
 
-/// Removes records and puts others there, as whoever has the key says; tells by how many there are
-/// more.
+/// Removes and inserts records, as the lease's holder decided; returns by how many there are more.
 pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &KeyChange) -> Result<i64> {
     let mut more = 0;
     for position in &change.drop {
@@ -90,7 +89,7 @@ pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &KeyChange)
     Ok(more)
 }
 
-/// Puts a record there that is held by who has the key.
+/// Inserts a record that the lease's holder holds back.
 fn add(db: &Connection, stream: i64, key: i64, record: &StoredRecord) -> Result<usize> {
     db.prepare_cached(RECORD_ADD)?.execute(params![
         key,
@@ -104,7 +103,7 @@ fn add(db: &Connection, stream: i64, key: i64, record: &StoredRecord) -> Result<
     ])
 }
 
-/// When the oldest record of a key came in.
+/// The arrival time of a key's oldest record.
 pub(super) fn oldest(db: &Connection, key: i64) -> Result<Option<Time>> {
     let mut of_key = db.prepare_cached(RECORDS_OF)?;
     let mut rows = of_key.query([key])?;

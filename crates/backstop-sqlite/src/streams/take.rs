@@ -1,4 +1,4 @@
-//! Keys out, under a lease.
+//! Takes keys: hands them out under a lease.
 
 use super::changes::StreamIndex;
 use super::key::{self, KEY_FIND, KEY_GET, StreamKeyRow};
@@ -20,7 +20,7 @@ const TAKE_NEXT: &str = include_str!("../sql/take_next.sql");
 const LEASE_ADD: &str = include_str!("../sql/lease_add.sql");
 const LEASE_SEIZE: &str = include_str!("../sql/lease_seize.sql");
 
-/// Hands keys out; what the same take still has, if it is repeated.
+/// Hands keys out. A repeated take returns the keys that it still has.
 pub(crate) fn take(
     tx: &mut WriteTransaction<'_>,
     take: &TakeRequest,
@@ -56,7 +56,7 @@ fn next_due(tx: &WriteTransaction<'_>, stream: StreamIndex) -> Result<Option<Tim
         .query_row([tx.streams.id(stream)], read)
 }
 
-/// What a take still has.
+/// Reads the keys that a take still has.
 fn held_under(
     tx: &WriteTransaction<'_>,
     stream: StreamIndex,
@@ -82,8 +82,8 @@ fn held_under(
     Ok(keys)
 }
 
-/// A key from the columns of `stream_key_get.sql`; `None` if its name cannot be read, or it is of
-/// another stream.
+/// Reads a key from the columns of `stream_key_get.sql`; `None` if its name cannot be read, or if
+/// it is of another stream.
 fn named(row: &Row<'_>, stream: i64) -> Result<Option<(StreamKeyRow, StoredKey)>> {
     let Some(name) = row::text(row, 8)?.and_then(|name| StreamKey::new(name).ok()) else {
         return Ok(None);
@@ -119,7 +119,7 @@ fn hand_out(
     Ok(keys)
 }
 
-/// What is being handed out.
+/// The keys that a take is handing out.
 struct KeyHandout<'c, 't> {
     stream: StreamIndex,
     take: &'t TakeRequest,
@@ -190,7 +190,7 @@ impl<'c, 't> KeyHandout<'c, 't> {
         Ok(())
     }
 
-    /// Hands a key out if it is to be had.
+    /// Hands a key out if no other worker has it, or if its lease can be taken over.
     fn add(
         &mut self,
         tx: &mut WriteTransaction<'_>,
@@ -208,7 +208,7 @@ impl<'c, 't> KeyHandout<'c, 't> {
         if key.records > 0 {
             self.bytes += records::load(tx.db, key.id, &mut stored, usize::MAX)?;
         }
-        // What its holder leaves undone is due when the lease is over.
+        // If the holder leaves records undone, the key is due when the lease is over.
         let due = Some(self.take.until).filter(|_| stored.count > 0);
         StreamKeyRow {
             records: stored.count.cast_signed(),
@@ -220,7 +220,7 @@ impl<'c, 't> KeyHandout<'c, 't> {
         Ok(())
     }
 
-    /// Takes a key from who had it, if that one's lease is over or it is to be seized.
+    /// Takes a key over if its lease is expired, or if the take seizes it.
     fn take_over(&self, tx: &mut WriteTransaction<'_>, lease: [i64; 3]) -> Result<bool> {
         let Some(hold) = KeyLeaseRow::find(tx.db, lease[0])? else {
             return Ok(false);
@@ -248,7 +248,7 @@ fn unknown(name: &StreamKey) -> StoredKey {
     }
 }
 
-/// The keys that are due and that nobody has, the longest due first.
+/// Finds the keys that are due and that no worker has, the longest due first.
 fn due(tx: &WriteTransaction<'_>, stream: i64, max: usize, now: Time) -> Result<Vec<i64>> {
     let mut due = tx.db.prepare_cached(TAKE_DUE)?;
     let longest = now.after(LEASE_REQUEST_MAX);
@@ -261,7 +261,8 @@ fn due(tx: &WriteTransaction<'_>, stream: i64, max: usize, now: Time) -> Result<
     due.query_map(sought, |row| row::whole(row, 0))?.collect()
 }
 
-/// Makes a key that nobody can be given due no more: it would stand before the others for ever.
+/// Clears the due time of a key whose name cannot be read. Otherwise it would come before the other
+/// keys for ever.
 fn clear_due(tx: &WriteTransaction<'_>, id: i64) -> Result<()> {
     tracing::warn!(
         id,

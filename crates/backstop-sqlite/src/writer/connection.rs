@@ -1,5 +1,4 @@
-//! The writer's connection: waits for requests, and brings a group of them through in one
-//! transaction.
+//! The writer's connection: waits for requests, and runs a group of them in one transaction.
 
 use super::file::{OpenFile, WriterFile};
 use super::{ExclusiveRequest, WriteDurability, WriteRequest, WriterMessage};
@@ -15,14 +14,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// How often the writer looks whether others wrote to the file.
+/// How often the writer checks whether another connection has written to the file.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// Why a group did not come through.
+/// Why a group was not committed.
 enum GroupFailure {
-    /// One of its requests, perhaps; each by itself will tell.
+    /// One request failed and may be the only bad one: each is then run alone.
     Request(StoreError),
-    /// The store itself, for all of them alike.
+    /// The store failed, so that every request of the group fails the same way.
     Store(StoreError),
 }
 
@@ -34,13 +33,13 @@ impl GroupFailure {
     }
 }
 
-/// The writer's connection and what belongs to it.
+/// The writer's connection, with its options and its hints.
 pub(super) struct WriterConnection {
     file: WriterFile,
     options: SqliteOptions,
     looked_at: Option<Instant>,
     notifier: Notifier,
-    /// Whether there is something to claim or to promote of which no hint was given yet.
+    /// Whether committed work can be claimed or promoted and no hint was sent for it yet.
     hint_due: bool,
 }
 
@@ -55,7 +54,8 @@ impl WriterConnection {
         }
     }
 
-    /// Waits for a request, and meanwhile looks whether others wrote. `None` when no more can come.
+    /// Waits for a request, and meanwhile checks whether others wrote to the file. Returns `None`
+    /// when all senders are gone.
     pub(super) fn wait(
         &mut self,
         waiting: &Runtime,
@@ -82,8 +82,8 @@ impl WriterConnection {
             return;
         }
         self.looked_at = Some(Instant::now());
-        // Recovers the file, too, if that is due. A look that fails gives no hint: a store in
-        // trouble is not to be asked more often than the pollers do.
+        // `get` also recovers the file if that is due. A failed check sends no hint: workers that
+        // poll would only add load to a store in trouble.
         let Ok(open) = self.file.get("looking for changes") else {
             return;
         };
@@ -92,7 +92,7 @@ impl WriterConnection {
         }
     }
 
-    /// Gives every request of the group its answer.
+    /// Runs the group and sets the answer of every request.
     pub(super) fn run(&mut self, group: &mut [Box<dyn WriteRequest>]) {
         match self.run_grouped(group) {
             Ok(()) => {}
@@ -103,27 +103,27 @@ impl WriterConnection {
         }
     }
 
-    /// Gives the hint that is due.
+    /// Sends the hint if one is due.
     pub(super) fn notify_if_due(&mut self) {
         if std::mem::take(&mut self.hint_due) {
             self.notifier.notify();
         }
     }
 
-    /// Each in a transaction of its own, so that only the faulty one fails.
+    /// Runs each request in a transaction of its own, so that only the faulty one fails.
     fn run_singly(&mut self, group: &mut [Box<dyn WriteRequest>]) {
         for at in 0..group.len() {
             match self.run_grouped(&mut group[at..=at]) {
                 Ok(()) => {}
                 Err(GroupFailure::Request(error)) => group[at].fail(error),
-                // Those behind would only wait for the same.
+                // The requests behind it would wait for the same failure.
                 Err(GroupFailure::Store(error)) => return fail_all(&mut group[at..], &error),
             }
         }
     }
 
-    /// All in one transaction. After a failed write or fsync the file is closed before anybody is
-    /// answered.
+    /// Runs all requests in one transaction. After a failed write or fsync it closes the file
+    /// before any request is answered.
     fn run_grouped(
         &mut self,
         group: &mut [Box<dyn WriteRequest>],
@@ -165,7 +165,7 @@ impl WriterConnection {
         }
     }
 
-    /// Gives a request the connection to itself.
+    /// Runs a request alone on the connection.
     pub(super) fn run_exclusive(&mut self, doing: &'static str, alone: ExclusiveRequest) {
         let db = self.file.get(doing).map(|open| &mut open.db);
         match catch_unwind(AssertUnwindSafe(|| alone(db))) {
@@ -184,8 +184,8 @@ impl WriterConnection {
         }
     }
 
-    /// Folds the log into the file when it is long enough. SQLite would do so by itself, but keep
-    /// it to itself if an fsync failed meanwhile.
+    /// Checkpoints the log when it is long enough. SQLite's automatic checkpoint would not report
+    /// that an fsync failed in it.
     pub(super) fn fold_log(&mut self) {
         let Some(open) = self.file.open() else { return };
         let Err(error) = fold_log(&open.db, self.options.log_pages) else {
@@ -199,13 +199,13 @@ impl WriterConnection {
         }
     }
 
-    /// Folds the log into the file for good.
+    /// Checkpoints the whole log and closes the connection.
     pub(super) fn close(self) {
         self.file.finish();
     }
 }
 
-/// Runs the requests; tells whether there is something to claim or to promote.
+/// Runs the requests; returns whether they left new work to claim or to promote.
 fn fill(
     db: &Connection,
     group: &mut [Box<dyn WriteRequest>],
@@ -226,7 +226,7 @@ fn fill(
     Ok(tx.has_new_work())
 }
 
-/// Only what must be on disk waits for it.
+/// Sets `synchronous` for the next commit: only a group with a durable request waits for the disk.
 fn set_sync(
     open: &mut OpenFile,
     durability: SqliteDurability,
@@ -252,7 +252,7 @@ fn execute(db: &Connection, sql: &str) -> Result<()> {
 }
 
 fn roll_back(db: &Connection) {
-    // SQLite rolls back by itself after some errors.
+    // After some errors SQLite has rolled back by itself.
     if !db.is_autocommit()
         && let Err(error) = execute(db, "ROLLBACK")
     {
@@ -260,7 +260,8 @@ fn roll_back(db: &Connection) {
     }
 }
 
-/// Readers may stand in the way of the rest of it; then the next commit goes on.
+/// Moves the log into the file if it has `pages_max` pages. Readers may block a part of it; the
+/// checkpoint after the next commit continues.
 fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
     let mut look = db.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     let (pages, folded): (i64, i64) = look.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?;
@@ -271,8 +272,8 @@ fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
         .query_row([], |_| Ok(()))
 }
 
-/// What became of it is unknown, whatever SQLite says: nobody is told that it is done, and
-/// everybody may ask again.
+/// The error of a failed COMMIT. Whatever SQLite says, it is unknown whether the transaction is on
+/// disk. So no caller gets a success, and every caller may retry.
 fn not_committed(doing: &'static str, error: &rusqlite::Error) -> StoreError {
     match store_error(doing, error) {
         StoreError::Unavailable { doing, cause } => StoreError::Unavailable { doing, cause },

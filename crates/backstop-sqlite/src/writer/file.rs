@@ -1,4 +1,4 @@
-//! The file as the writer has it: open, or closed because a write or fsync failed; see
+//! The state of the file in the writer: open, or closed because a write or fsync failed; see
 //! [`crate::recovery`].
 
 use crate::file_identity::FileIdentity;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const IN_USE: &str = "another program, or another connection of this one, has it open. Close that";
 const IS_READ: &str = "reads of it still run. They end by themselves";
 
-/// The file, open or closed.
+/// The file, open or closed, and what its recovery needs.
 pub(crate) struct WriterFile {
     state: WriterFileState,
     file_identity: Arc<FileIdentity>,
@@ -30,18 +30,18 @@ enum WriterFileState {
     Closed(FileOutage),
 }
 
-/// The writer's connection, and what is known of it.
+/// The writer's connection, and its settings.
 pub(super) struct OpenFile {
     pub(super) db: Connection,
-    /// How commits reach the disk; unknown until it is set.
+    /// The current `synchronous` level; `None` until the writer sets it.
     pub(super) sync: Option<SyncLevel>,
     pub(super) others: OtherWriters,
 }
 
-/// Why the file is closed, and when it is recovered next.
+/// Why the file is closed, and when the next recovery is due.
 struct FileOutage {
     cause: String,
-    /// What stood against it last time.
+    /// Why the last recovery did not succeed.
     obstacle: Option<String>,
     is_marked: bool,
     next_try: Instant,
@@ -63,7 +63,7 @@ impl WriterFile {
         }
     }
 
-    /// The connection, if the file can be relied on. Recovers it, if that is due.
+    /// Returns the connection if the file can be relied on. Recovers the file first if that is due.
     pub(super) fn get(&mut self, doing: &'static str) -> StoreResult<&mut OpenFile> {
         self.file_identity.check(doing)?;
         if matches!(self.state, WriterFileState::Open(_)) && self.marker.is_set() {
@@ -82,7 +82,7 @@ impl WriterFile {
         }
     }
 
-    /// The connection, if there is one.
+    /// Returns the connection if the file is open.
     pub(super) fn open(&mut self) -> Option<&mut OpenFile> {
         match &mut self.state {
             WriterFileState::Open(open) => Some(open),
@@ -90,7 +90,7 @@ impl WriterFile {
         }
     }
 
-    /// Closes the file: what is written to it might not reach the disk.
+    /// Closes the file after a failed write or fsync: further commits might not reach the disk.
     pub(super) fn fail(&mut self, error: &StoreError) {
         let is_marked = self.marker.set();
         if let Err(error) = &is_marked {
@@ -150,8 +150,8 @@ impl WriterFile {
         Ok(OpenFile::new(db))
     }
 
-    /// Folds the log into the file, so that the file alone is the store. If others still read it,
-    /// it stays a log.
+    /// Checkpoints the whole log, so that the file alone is the store. If other connections still
+    /// read it, the log stays.
     pub(super) fn finish(self) {
         let WriterFileState::Open(open) = self.state else {
             return;
@@ -173,8 +173,8 @@ impl WriterFile {
     }
 }
 
-/// The last connection that closes would fold the log into the file, and what the log lacks with
-/// it.
+/// Turns off SQLite's checkpoint on close. The last connection that closes would otherwise copy the
+/// log into the file, and its missing frames would be lost there, too.
 pub(crate) fn leave_log(db: &Connection) {
     if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
         tracing::error!(%error, "the log cannot be kept out of the file");

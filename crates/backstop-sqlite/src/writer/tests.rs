@@ -20,13 +20,13 @@ fn start(db: Connection, durability: SqliteDurability, notifier: Notifier) -> Wr
     WriterHandle::start(file, options, notifier).expect("a thread")
 }
 
-/// What is in memory cannot be removed: any file that stays will do.
+/// A database in memory cannot be removed, so any file that stays will do.
 fn file_identity() -> Arc<FileIdentity> {
     let program = std::env::current_exe().expect("this program has a path");
     Arc::new(FileIdentity::at(&program).expect("this program is there"))
 }
 
-/// What `PRAGMA synchronous` answers.
+/// The values that `PRAGMA synchronous` returns.
 const NORMAL: i64 = 1;
 const FULL: i64 = 2;
 const TASK: WriteTask = WriteTask {
@@ -108,7 +108,7 @@ async fn a_writer_that_is_dropped_does_what_it_was_asked() {
     for number in 0..100 {
         let sent = sent.clone();
         let call = writer.call(TASK, move |_| Ok(sent.send(number).is_ok()));
-        // Asked for, and not waited for.
+        // The request is sent, and nobody waits for it.
         drop(tokio::time::timeout(Duration::ZERO, call).await);
     }
     drop((writer, sent));
@@ -118,8 +118,8 @@ async fn a_writer_that_is_dropped_does_what_it_was_asked() {
     );
 }
 
-/// An answer that nobody waits for: it is dropped in the very moment of the reply, and begins to
-/// listen then.
+/// An answer that no caller waits for. The reply drops it, and at this moment it subscribes to
+/// hints.
 struct UnreadReply(
     Notifier,
     std::sync::mpsc::Sender<Box<dyn backstop_core::port::HintSubscription>>,

@@ -1,4 +1,4 @@
-//! Queues that hold only so much.
+//! Queues with a maximum size.
 
 use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, queue, retry_at};
 use backstop_core::amend::{AmendAction, AmendRefusal, Selection};
@@ -25,7 +25,7 @@ async fn bounded(store: Arc<dyn Store>, max_size: u64, overflow: Overflow, dead_
     scene
 }
 
-/// A full queue refuses, job by job, and takes in again once one has ended.
+/// A full queue refuses jobs one by one, and accepts jobs again once one has ended.
 pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::Reject, 10).await;
     let answers = scene
@@ -63,7 +63,7 @@ pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.totals.enqueued, 3);
 }
 
-/// A job refused because its queue is full takes no key.
+/// A job that is refused because its queue is full does not hold its unique key.
 pub async fn a_refused_job_holds_no_key(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 1, Overflow::Reject, 10).await;
     let answers = scene
@@ -84,7 +84,7 @@ pub async fn a_refused_job_holds_no_key(store: Arc<dyn Store>) {
     );
 }
 
-/// The oldest of the lowest level gives way, and is a dead letter.
+/// With `dead_letter_oldest`, the oldest job of the lowest level becomes a dead letter.
 pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 3, Overflow::DeadLetterOldest, 2).await;
     scene
@@ -128,8 +128,8 @@ pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
     );
 }
 
-/// With `drop_oldest` the oldest of the lowest level is cancelled; running and waiting jobs never
-/// give way.
+/// With `drop_oldest`, the oldest job of the lowest level is cancelled. Running and waiting jobs
+/// are never dropped.
 pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::DropOldest, 0).await;
     scene
@@ -161,7 +161,7 @@ pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.totals.cancelled, 1);
 }
 
-/// A batch into a full queue: the newest of it stay.
+/// Of a batch into a full queue, the newest jobs stay.
 pub async fn a_batch_pushes_out_what_came_before_it(store: Arc<dyn Store>) {
     let scene = bounded(store, 2, Overflow::DropOldest, 10).await;
     let answers = scene
@@ -175,7 +175,7 @@ pub async fn a_batch_pushes_out_what_came_before_it(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(JobState::Cancelled), 3);
 }
 
-/// Pushes at once never exceed the bound.
+/// Concurrent pushes never exceed the bound.
 pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     let scene = bounded(Arc::clone(&store), 20, Overflow::Reject, 10).await;
     let pushes = (0..16).map(|pusher| {
@@ -199,7 +199,7 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 20);
 }
 
-/// Requeues need room like pushes: at once with these they never exceed the bound either.
+/// A requeue needs room as a push does; concurrent requeues and pushes never exceed the bound.
 pub async fn requeues_and_pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 20, Overflow::Reject, 100).await;
     for n in 0..32 {
@@ -231,8 +231,7 @@ pub async fn requeues_and_pushes_at_once_never_exceed_the_bound(store: Arc<dyn S
     assert_eq!((live, scene.queue("q").await.counts.live()), (20, 20));
 }
 
-/// A new bound holds from now on; what is over it stays. A queue may be bounded before it has a
-/// job.
+/// A new bound applies from now on; jobs above it stay. A queue may be bounded before it has a job.
 pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     let scene = bounded(store, 5, Overflow::Reject, 10).await;
     scene.insert((0..5).map(|n| job("q", &n.to_string()))).await;
@@ -257,8 +256,9 @@ pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.bounds, QueueBounds::default());
 }
 
-/// A requeue into a full queue is refused, whatever the overflow: what has room goes, in order, the
-/// others stay dead, and nobody gives way. What is live already needs no room.
+/// A requeue into a full queue is refused, whatever the overflow policy. Jobs that find room are
+/// requeued in order, the others stay dead, and no live job is dropped. A job that is live already
+/// needs no room.
 pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 3, Overflow::Reject, 10).await;
     for name in ["a", "b", "c"] {
@@ -324,7 +324,7 @@ pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
     assert_eq!(scene.state("ready").await, Some(JobState::Ready));
 }
 
-/// A move into a full queue is refused, and the letter stays where it is, dead.
+/// A move into a full queue is refused, and the dead letter stays where it is.
 pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::Reject, 10).await;
     for name in ["a", "b", "c"] {

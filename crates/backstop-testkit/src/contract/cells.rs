@@ -1,4 +1,4 @@
-//! Small values that processes share.
+//! Cells: small values that processes share and change by compare-and-set.
 
 use crate::given::Scene;
 use backstop_core::limits::{CELL_BYTES_MAX, CELL_NAME_BYTES_MAX};
@@ -40,7 +40,8 @@ async fn read(scene: &Scene, name: &str) -> Option<Cell> {
         .remove(0)
 }
 
-/// Only who has seen the latest version changes a cell; who has not is told what stands.
+/// Only a caller that knows the latest version changes a cell; any other caller gets the current
+/// value.
 pub async fn a_cell_is_changed_only_by_who_has_seen_it(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(read(&scene, "a").await, None);
@@ -74,7 +75,7 @@ pub async fn a_cell_is_changed_only_by_who_has_seen_it(store: Arc<dyn Store>) {
     assert_eq!(read(&scene, "a").await, None);
 }
 
-/// The same change again is the same answer.
+/// A repeated swap is applied once, and gets the same answer.
 pub async fn a_repeated_change_is_applied_once(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     for change in [
@@ -88,7 +89,7 @@ pub async fn a_repeated_change_is_applied_once(store: Arc<dyn Store>) {
     assert_eq!(read(&scene, "a").await, None);
 }
 
-/// One change for each cell, in the order given, each with its own answer.
+/// One call may swap several cells, in the order given; each swap has its own answer.
 pub async fn changes_of_one_call_stand_alone(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let swaps = vec![
@@ -120,7 +121,7 @@ pub async fn changes_of_one_call_stand_alone(store: Arc<dyn Store>) {
     );
 }
 
-/// Of many that decided on the same version one wins.
+/// Of many concurrent swaps from the same version, one wins.
 pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
     let scene = Scene::new(Arc::clone(&store));
     assert_eq!(
@@ -153,7 +154,7 @@ pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
     );
 }
 
-/// Cells are listed by the bytes of their names, part by part.
+/// Cells are listed page by page, ordered by the bytes of their names.
 pub async fn cells_are_listed_by_name(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let names = [
@@ -202,7 +203,7 @@ pub async fn cells_are_listed_by_name(store: Arc<dyn Store>) {
     assert_eq!(listed("none", None, 9).await, Vec::<String>::new());
 }
 
-/// A value may be any bytes, up to its limit; more is misuse.
+/// A value may be any bytes up to the limit; a larger one is misuse.
 pub async fn a_cell_has_its_limits(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let value: Vec<u8> = (0..CELL_BYTES_MAX).map(|n| (n % 256) as u8).collect();

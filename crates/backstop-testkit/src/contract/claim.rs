@@ -1,4 +1,4 @@
-//! Jobs out.
+//! Claims of ready jobs.
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, job, names, retry_at};
 use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX};
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// 64 workers at once, every job exactly once.
+/// 64 concurrent workers claim every job exactly once.
 pub async fn claim_never_hands_one_job_to_two(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let all = numbered(1_000);
@@ -35,7 +35,7 @@ pub async fn claim_never_hands_one_job_to_two(store: Arc<dyn Store>) {
     assert_eq!(taken, all);
 }
 
-/// By level, and within a level in the order in which jobs became ready.
+/// Jobs are claimed by level, and within a level in the order in which they became ready.
 pub async fn claim_respects_level_then_time(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let draft = |name, priority| job("q", name).priority(priority);
@@ -58,7 +58,7 @@ pub async fn claim_respects_level_then_time(store: Arc<dyn Store>) {
         ])
         .await;
     scene.now = at(9);
-    // Handed in before the other became ready, though it was to run later.
+    // This job was enqueued before the other became ready, although its run time is later.
     scene
         .insert([draft("third", Priority::Normal).at(at(8))])
         .await;
@@ -70,7 +70,7 @@ pub async fn claim_respects_level_then_time(store: Arc<dyn Store>) {
     assert_eq!(names(&scene.claim("q", 10).await), order[3..]);
 }
 
-/// Each queue has its own share of a claim.
+/// Each queue of a claim has its own maximum.
 pub async fn claim_takes_at_most_n_per_queue(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -89,7 +89,7 @@ pub async fn claim_takes_at_most_n_per_queue(store: Arc<dyn Store>) {
     assert_eq!(scene.state("c1").await, Some(JobState::Ready));
 }
 
-/// A careless caller that names a queue twice must not get a job twice.
+/// A claim that names a queue twice does not get a job twice.
 pub async fn a_queue_named_twice_gives_each_job_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -100,7 +100,7 @@ pub async fn a_queue_named_twice_gives_each_job_once(store: Arc<dyn Store>) {
     assert_eq!(names(&scene.claim("q", 9).await), ["c"]);
 }
 
-/// Nothing ready is an answer, not an error, and it spends nothing.
+/// If nothing is ready, the answer is empty, not an error, and no attempt is spent.
 pub async fn a_claim_of_nothing_is_empty(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     assert_eq!(scene.claim("q", 5).await, []);
@@ -108,7 +108,7 @@ pub async fn a_claim_of_nothing_is_empty(store: Arc<dyn Store>) {
     assert_eq!(scene.claim_as(&claim).await, []);
 }
 
-/// A worker that did not hear the answer asks again, and gets what is its own already.
+/// A worker that lost the answer repeats its claim, and gets the jobs it already holds.
 pub async fn a_repeated_claim_returns_the_same_leases(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -120,11 +120,11 @@ pub async fn a_repeated_claim_returns_the_same_leases(store: Arc<dyn Store>) {
     assert_eq!(scene.claim_as(&claim).await, first);
     assert_eq!(names(&first), ["a", "b"]);
     assert_eq!(names(&scene.claim("q", 9).await), ["c", "d"]);
-    // Nothing was settled in between, so the claim of two still has two.
+    // No job was settled in between, so the claim of two still has two.
     assert_eq!(scene.claim_as(&claim).await, first);
 }
 
-/// What was settled is no longer its own, and a repeated claim is no way to get more.
+/// A repeated claim returns only jobs that are not settled, and never new ones.
 pub async fn a_repeated_claim_returns_only_what_is_left_of_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -140,7 +140,7 @@ pub async fn a_repeated_claim_returns_only_what_is_left_of_it(store: Arc<dyn Sto
     assert_eq!(scene.state("c").await, Some(JobState::Ready));
 }
 
-/// A job whose time has not come is invisible to claims, whatever made it wait.
+/// A job whose time has not come cannot be claimed, whatever made it wait.
 pub async fn waiting_jobs_are_never_claimed_early(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -165,7 +165,7 @@ pub async fn waiting_jobs_are_never_claimed_early(store: Arc<dyn Store>) {
     assert_eq!(scene.claim("q", 9).await.len(), 3);
 }
 
-/// A claim must not remember how far it came: what comes in later, at any level, is found.
+/// A claim must not depend on how far an earlier one got: later jobs of any level are found.
 pub async fn late_jobs_are_never_skipped(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for round in 0..20 {
@@ -182,7 +182,7 @@ pub async fn late_jobs_are_never_skipped(store: Arc<dyn Store>) {
     }
 }
 
-/// Whoever commits late is found too: all that went in comes out, while both go on at once.
+/// With concurrent pushes and claims, every pushed job is claimed, even if its push commits late.
 pub async fn concurrent_enqueuers_and_claimers_leave_nothing_behind(store: Arc<dyn Store>) {
     const ENQUEUERS: u32 = 8;
     const BATCHES: u32 = 25;
@@ -204,7 +204,7 @@ pub async fn concurrent_enqueuers_and_claimers_leave_nothing_behind(store: Arc<d
         let (mut scene, claimed) = (scene.apart(claimer), Arc::clone(&claimed));
         tokio::spawn(async move {
             let mut taken = Vec::new();
-            // A job left behind makes this run into the deadline of the case.
+            // A job that is never found makes this run into the deadline of the case.
             while claimed.load(Ordering::SeqCst) < total {
                 let runs = scene.claim("q", 4).await;
                 claimed.fetch_add(runs.len(), Ordering::SeqCst);
@@ -225,7 +225,7 @@ pub async fn concurrent_enqueuers_and_claimers_leave_nothing_behind(store: Arc<d
     assert_eq!(taken.len(), total);
 }
 
-/// The handler gets the job as it was handed in, and knows which run this is.
+/// The handler gets the job as it was enqueued, and the number of its attempt.
 pub async fn a_lease_carries_the_whole_job(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -247,7 +247,7 @@ pub async fn a_lease_carries_the_whole_job(store: Arc<dyn Store>) {
     assert_eq!((run.options, run.history), (seen.options, seen.history));
 }
 
-/// A running job tells who has it and until when, and that it is in its first attempt.
+/// A running job shows its worker, the end of its lease, and that it is in its first attempt.
 pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
@@ -266,7 +266,7 @@ pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     );
 }
 
-/// A claim over the limits is the caller's mistake, and takes nothing.
+/// A claim above the limits is misuse, and takes no job.
 pub async fn an_oversized_claim_is_misuse(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -288,7 +288,7 @@ pub async fn an_oversized_claim_is_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.state("a").await, Some(JobState::Ready));
 }
 
-/// A lease that is over at once, or that would hold a job for days, is the caller's mistake.
+/// A lease that ends at once, or that would last for days, is misuse.
 pub async fn a_lease_of_nothing_or_of_days_is_misuse(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;

@@ -1,4 +1,4 @@
-//! Dead letters: their bound, their groups, and the ways back.
+//! Dead letters: their bound, their groups, their requeues and moves.
 
 use crate::given::{DONE, Scene, at, dead, filter, history, id, job, listed, queue};
 use backstop_core::amend::{AmendAction, AmendRefusal, Filter, Selection};
@@ -69,7 +69,7 @@ async fn bound(scene: &Scene, dead_max: u64) {
         .expect("the store answers");
 }
 
-/// A burial of the job of this name, with all its fields set.
+/// A burial of the job with this name, with all fields set.
 pub(crate) fn burial(
     queue_name: &str,
     name: &str,
@@ -89,8 +89,8 @@ pub(crate) fn burial(
     }
 }
 
-/// A death over the bound is refused and changes nothing: the job is still with its worker, which
-/// gives it back.
+/// A death above the bound is refused and changes nothing: the worker still has the job, and
+/// releases it.
 pub async fn a_death_over_the_bound_is_refused(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     bound(&scene, 2).await;
@@ -147,7 +147,7 @@ pub async fn a_death_over_the_bound_is_refused(store: Arc<dyn Store>) {
     );
 }
 
-/// Deaths at once never exceed the bound.
+/// Concurrent deaths never exceed the bound.
 pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     let mut scene = Scene::new(Arc::clone(&store));
     bound(&scene, 10).await;
@@ -167,8 +167,8 @@ pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(JobState::Dead), 10);
 }
 
-/// Deaths are grouped by queue and fingerprint, with the times and a sample of those that are
-/// there.
+/// Dead letters are grouped by queue and fingerprint. A group shows the times and a sample of its
+/// present members.
 pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let times = [at(100), at(110), at(120), at(130), at(140)];
@@ -215,7 +215,7 @@ pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     assert_eq!(groups(&scene, Some("q"), 10).await, [user, left]);
 }
 
-/// A filter by fingerprint selects those of one group, for lists and for amendments.
+/// A filter by fingerprint selects the dead letters of one group, for lists and for amendments.
 pub async fn a_fingerprint_selects_its_group(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, message) in [("a", "boom 1"), ("b", "bang"), ("c", "boom 3")] {
@@ -244,7 +244,7 @@ pub async fn a_fingerprint_selects_its_group(store: Arc<dyn Store>) {
     );
 }
 
-/// Ended jobs are listed from either end, page by page.
+/// Ended jobs can be listed oldest first or newest first, page by page.
 pub async fn ended_jobs_are_listed_from_either_end(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for name in ["a", "b", "c", "d", "e"] {
@@ -279,7 +279,7 @@ pub async fn ended_jobs_are_listed_from_either_end(store: Arc<dyn Store>) {
     }
 }
 
-/// Who means dead jobs does nothing to one that came back to life.
+/// An amendment of dead jobs does nothing to a job that is live again.
 pub async fn an_amendment_heeds_the_state_it_means(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), dead()).await;
@@ -317,7 +317,7 @@ pub async fn an_amendment_heeds_the_state_it_means(store: Arc<dyn Store>) {
     assert_eq!((amended.applied, amended.refused), (0, vec![]));
 }
 
-/// A moved dead letter is in its new queue, ready, with its history; and nowhere else.
+/// A moved dead letter is ready in its new queue, with its history, and in no other queue.
 pub async fn a_dead_letter_moved_is_in_exactly_one_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -374,7 +374,7 @@ pub async fn a_dead_letter_moved_is_in_exactly_one_place(store: Arc<dyn Store>) 
     assert_eq!(amended.refused, [(id("alive"), AmendRefusal::Alive)]);
 }
 
-/// A dead letter moved by filter, to its own queue or another, comes back to life once.
+/// A dead letter that is moved by filter, to its own queue or another, is retried once.
 pub async fn a_move_by_filter_moves_each_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for name in ["a", "b", "c"] {
@@ -395,7 +395,7 @@ pub async fn a_move_by_filter_moves_each_once(store: Arc<dyn Store>) {
     );
 }
 
-/// A unique key counts in its queue: the move is refused if another holds it there.
+/// Unique keys count per queue: a move is refused if another job holds the key in the target queue.
 pub async fn a_move_is_refused_while_a_twin_lives_there(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -418,8 +418,7 @@ pub async fn a_move_is_refused_while_a_twin_lives_there(store: Arc<dyn Store>) {
     );
 }
 
-/// What is buried is a dead letter with all that was said of it, and can be requeued like any
-/// other.
+/// A buried job is a dead letter with all fields of its burial, and can be requeued like any other.
 pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let burials = vec![
@@ -476,7 +475,7 @@ pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
     );
 }
 
-/// A burial heeds the bound, and its size.
+/// A burial respects the bound of dead letters and the limit on size.
 pub async fn a_burial_heeds_its_bounds(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     bound(&scene, 2).await;
@@ -506,7 +505,7 @@ pub async fn a_burial_heeds_its_bounds(store: Arc<dyn Store>) {
     ));
 }
 
-/// A run that got further counts its attempts from there; the history stays.
+/// After progress, attempts are counted from 1 again; the failure history stays.
 pub async fn attempts_are_counted_anew_after_progress(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;

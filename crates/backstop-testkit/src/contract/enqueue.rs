@@ -1,4 +1,4 @@
-//! Jobs in.
+//! Enqueues new jobs.
 
 use super::dead::burial;
 use crate::given::{LEASE, Scene, at, id, job};
@@ -13,10 +13,10 @@ use backstop_core::{JobState, NewJob, Priority, Span, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the jobs of these cases are pushed from.
+/// The trace context of the jobs in these cases.
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Producers make the ids, so that repeating a push whose answer got lost is harmless.
+/// Producers draw the ids, so a push whose answer was lost can be repeated safely.
 pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     assert_eq!(
@@ -29,7 +29,7 @@ pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
     assert_eq!(scene.claim("q", 10).await.len(), 1);
 }
 
-/// A batch may repeat itself, and the answers keep its order.
+/// A batch may contain a job twice, and the answers keep its order.
 pub async fn an_id_twice_in_one_batch_is_once(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let answers = scene
@@ -47,7 +47,7 @@ pub async fn an_id_twice_in_one_batch_is_once(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(JobState::Ready), 3);
 }
 
-/// A late repetition of a push must not bring a finished job back.
+/// A late repetition of a push does not bring a finished job back.
 pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -70,8 +70,8 @@ pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
     }
 }
 
-/// What a producer pushes under an id that a job of another queue has is not acknowledged as that
-/// job: it is refused as a conflict, or a job of its own where a store knows ids by their queue.
+/// A push with an id that a job of another queue has is not acknowledged as that job. It is refused
+/// as a conflict; or, in a store with ids per queue, it creates a job of its own.
 pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -133,14 +133,14 @@ pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store
     }
 }
 
-/// No jobs are no reason to fail.
+/// An empty batch is not an error.
 pub async fn an_empty_batch_is_answered_with_nothing(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(scene.enqueue([]).await, []);
     assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
 }
 
-/// A job is scheduled for a time to come only; for now or the past it is ready.
+/// A job is scheduled only for a later time; for now or the past it is ready.
 pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let in_a_moment = scene.now.after(Span::micros(1));
@@ -160,7 +160,7 @@ pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
     }
 }
 
-/// What a producer hands in is what an operator sees.
+/// An operator sees a job as the producer enqueued it.
 pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");
@@ -190,8 +190,8 @@ pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     assert!(seen.history.failures().is_empty());
 }
 
-/// Where a job was pushed from is told to whoever runs it, takes it over or looks at it, beside its
-/// own policy or without one.
+/// The trace context of a job is shown to its worker, its seizer and operators, with or without a
+/// retry policy of the job.
 pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");
@@ -238,7 +238,7 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     );
 }
 
-/// A dead letter that comes in carries it too.
+/// A burial keeps the trace context of its job.
 pub async fn a_trace_context_is_buried_with_its_job(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let burial = NewDeadLetter {
@@ -260,7 +260,7 @@ pub async fn a_trace_context_is_buried_with_its_job(store: Arc<dyn Store>) {
     );
 }
 
-/// Times are whole microseconds, and none of them is lost, whatever century it is in.
+/// Times keep their microseconds, in any century.
 pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, micros) in [
@@ -285,7 +285,7 @@ pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
     assert_eq!(promoted.map(|promoted| promoted.next_due), Ok(Some(late)));
 }
 
-/// Names are any text; only queue names are plain.
+/// Names are any Unicode text; only queue names are restricted.
 pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let strange = [
@@ -342,7 +342,7 @@ pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
     assert_eq!(seen, sorted, "workers come by name");
 }
 
-/// A batch over the limit is the caller's mistake, and none of it is taken in.
+/// A batch above the limit is misuse, and no job of it is enqueued.
 pub async fn too_many_jobs_at_once_are_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let jobs = |count: usize| {
@@ -371,7 +371,7 @@ pub async fn too_many_jobs_at_once_are_misuse(store: Arc<dyn Store>) {
     );
 }
 
-/// So is one that is too large.
+/// A batch with too many bytes is misuse as well.
 pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let large =
@@ -392,7 +392,7 @@ pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
     assert_eq!(taken, Ok(vec![EnqueueOutcome::Inserted; fitting]));
 }
 
-/// So is a job that would wait for more than ten years: the rest of its batch is not taken in
+/// A job that would wait for more than ten years is misuse: the rest of its batch is not enqueued
 /// either.
 pub async fn a_job_too_far_ahead_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
@@ -409,7 +409,7 @@ pub async fn a_job_too_far_ahead_is_misuse(store: Arc<dyn Store>) {
     assert_eq!(taken, [EnqueueOutcome::Inserted]);
 }
 
-/// Within one process no hint is missed, not even one that came before anybody waited for it.
+/// Within one process no hint is lost, not even one sent before anyone waited for it.
 pub async fn a_hint_arrives_after_an_enqueue(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let mut hints = scene.store.watch();

@@ -1,4 +1,4 @@
-//! Who holds unique keys.
+//! Lookups of the holders of unique keys.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, id, job, key, queue, retry_at};
 use backstop_core::amend::AmendAction;
@@ -31,7 +31,7 @@ fn held(name: &str, state: impl Into<Option<JobState>>) -> UniqueKeyHolder {
     }
 }
 
-/// A live job holds its key wherever it stands, and an end of any kind frees it.
+/// A live job holds its key in every state, and an end of any kind frees it.
 pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (round, outcome) in [DONE, GONE, dead(), cancelled()].into_iter().enumerate() {
@@ -67,8 +67,8 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
     }
 }
 
-/// A key that outlasts its job names it, with the state it ended in, or without one when it is
-/// gone.
+/// A key that outlasts its job names that job, with the state it ended in, or without a state once
+/// the job is gone.
 pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = |text: &str| UniqueConstraint {
@@ -102,8 +102,8 @@ pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     );
 }
 
-/// A period or a choice of states ends a hold, and a live job is still named: its work is on its
-/// way.
+/// After a period or a choice of states has ended a hold, the live job is still named: its work has
+/// not ended.
 pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = UniqueConstraint {
@@ -131,8 +131,8 @@ pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>)
     );
 }
 
-/// Answers come in the order of the keys: also of unknown ones, of one asked about twice, and of
-/// another queue's.
+/// Answers come in the order of the keys: also for unknown keys, for a repeated key, and for a key
+/// of another queue.
 pub async fn holders_come_in_the_order_of_the_keys(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(
@@ -160,7 +160,7 @@ pub async fn holders_come_in_the_order_of_the_keys(store: Arc<dyn Store>) {
     assert_eq!(holders(&scene, "q", &[]).await, []);
 }
 
-/// An operator's end frees a key, and a retry takes it back.
+/// A job that an operator ends frees its key, and a retry takes the key again.
 pub async fn a_key_follows_what_an_operator_does(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -173,7 +173,7 @@ pub async fn a_key_follows_what_an_operator_does(store: Arc<dyn Store>) {
     assert_eq!(holder(&scene, "k").await, None);
 }
 
-/// As many as the limit are answered at once, and more are misuse.
+/// One call may ask for as many keys as the limit; more are misuse.
 pub async fn too_many_keys_at_once_are_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let last = (HOLDERS_MAX - 1).to_string();

@@ -1,4 +1,4 @@
-//! What keeps a claim alive, and what becomes of it when its worker vanishes.
+//! Leases: heartbeats, expiry, and takeover after a worker vanished.
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_REQUEST_MAX, SEIZE_MAX};
@@ -16,7 +16,7 @@ fn expired() -> Time {
     at(0).after(LEASE).after(Span::micros(1))
 }
 
-/// A worker learns which of its runs are no longer its own. What it settled itself was not lost.
+/// A heartbeat reports the lost leases of a worker. A lease that the worker settled is not lost.
 pub async fn beat_reports_lost(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -49,7 +49,7 @@ pub async fn beat_reports_lost(store: Arc<dyn Store>) {
         scene.job("a").await.held_by.map(|holder| holder.until),
         Some(at(61))
     );
-    // It is given out, and ends, once more.
+    // It is handed out and settled a second time.
     let again = scene.claim_one("q").await.lease;
     assert_eq!(
         scene.beat(&leases[3..4], at(61)).await,
@@ -60,7 +60,7 @@ pub async fn beat_reports_lost(store: Arc<dyn Store>) {
     assert_eq!(scene.beat(&leases[3..4], at(61)).await, [leases[3].clone()]);
 }
 
-/// A lease that its job was settled under keeps nothing alive.
+/// The lease of a settled job does not keep its claim alive.
 pub async fn a_settled_lease_keeps_no_claim_alive(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -71,7 +71,7 @@ pub async fn a_settled_lease_keeps_no_claim_alive(store: Arc<dyn Store>) {
     assert_eq!(seized_names(&scene.seize("rescuer").await), ["b"]);
 }
 
-/// A beat with nothing to keep alive is still a sign of life.
+/// A heartbeat without leases still shows that the worker is live.
 pub async fn a_beat_of_no_leases_is_a_sign_of_life(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(scene.beat_as("idle", &[], at(10)).await, []);
@@ -87,7 +87,8 @@ pub async fn a_beat_of_no_leases_is_a_sign_of_life(store: Arc<dyn Store>) {
     assert_eq!(seen, [("idle", 0)]);
 }
 
-/// A worker beats for what runs; what it still holds of the same claim waits its turn in safety.
+/// A worker sends heartbeats for its running jobs; the other jobs of the same claim stay leased,
+/// too.
 pub async fn a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -106,7 +107,7 @@ pub async fn a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten(store: Arc
     assert_eq!(seized_names(&scene.seize("rescuer").await).len(), 3);
 }
 
-/// A beat that was held up on its way must not take back what a later one gave.
+/// A delayed heartbeat does not shorten a lease that a later one extended.
 pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -121,8 +122,8 @@ pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
     assert_eq!(scene.seize("rescuer").await, []);
 }
 
-/// A claim made before the clock was set back does not outlive its worker by as much as the clock
-/// was wrong.
+/// A claim made before the clock was set back does not outlast its worker by the error of the
+/// clock.
 pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -138,8 +139,8 @@ pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Ar
     assert_eq!(scene.seize("rescuer").await.len(), 2);
 }
 
-/// A claim that lasts longer than anybody may ask for was made before the clock was set back, and
-/// its worker is gone.
+/// A claim that lasts longer than any request may ask for was made before the clock was set back,
+/// and its worker is gone.
 pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -165,9 +166,9 @@ pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     );
 }
 
-/// A worker that died before the clock was set back does not hold its jobs for as long as that: its
-/// claim lasts from when somebody looks as long as it did from its last sign of life. One that
-/// lives has its claim; one that asked for long has it for so long.
+/// A worker that died before the clock was set back does not keep its jobs for that much longer.
+/// Its claim lasts, from when a seizer looks, as long as it would have lasted from the last
+/// heartbeat. A live worker keeps its claim, and a long lease stays long.
 pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back(
     store: Arc<dyn Store>,
 ) {
@@ -222,8 +223,7 @@ pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back
     assert!(seized_names(&scene.seize("another").await).contains(&"long".to_owned()));
 }
 
-/// Who takes a job over learns whether it was running, and not only waiting, when its worker
-/// vanished.
+/// The seizer learns whether a job was running, and not only waiting, when its worker vanished.
 pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -234,7 +234,7 @@ pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) 
     scene.now = scene.now.after(LEASE).after(Span::micros(1));
     let by_third = scene.seize("third").await;
     assert_eq!(begun_names(&by_third), ["a"]);
-    // A seizer may say what it likes: it is not the one who vanished first.
+    // A begin of the seizer does not change this: it is not the worker that vanished first.
     let leases: Vec<Lease> = by_third
         .into_iter()
         .map(|seized| seized.run.lease)
@@ -246,7 +246,7 @@ pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) 
         (seized.len(), begun_names(&seized)),
         (2, vec!["a".to_owned()])
     );
-    // Once a loss was judged it is history: the next worker begins for itself.
+    // After a lost lease is settled, it is history: the next worker reports its own begin.
     for seized in &seized {
         scene
             .settle(&seized.run.lease, Outcome::Released { at: scene.now })
@@ -258,7 +258,7 @@ pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) 
     assert_eq!((seized.len(), begun_names(&seized)), (2, Vec::new()));
 }
 
-/// A worker that was slow to begin learns which jobs it must not run.
+/// A worker that begins late learns which jobs it must not run.
 pub async fn begin_tells_lost_leases(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -291,7 +291,7 @@ pub async fn begin_tells_lost_leases(store: Arc<dyn Store>) {
     );
 }
 
-/// A worker that lost its job says nothing about the next one's run.
+/// A worker that lost its job cannot report a begin for the next run.
 pub async fn begin_of_a_job_under_a_stale_lease_changes_nothing(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -322,7 +322,7 @@ pub async fn begin_of_a_job_under_a_stale_lease_changes_nothing(store: Arc<dyn S
     assert_eq!(begun_names(&scene.seize("another").await), [""; 0]);
 }
 
-/// A worker that was only slow keeps its job, as long as nobody took it.
+/// A slow worker keeps its job if it sends a heartbeat before anyone seizes the job.
 pub async fn a_beat_revives_an_expired_claim_nobody_seized(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -333,7 +333,7 @@ pub async fn a_beat_revives_an_expired_claim_nobody_seized(store: Arc<dyn Store>
     assert_eq!(scene.settle(&lease, DONE).await, SettleOutcome::Applied);
 }
 
-/// Expiry alone takes nothing away: until somebody seizes it, the run may end.
+/// An expired lease stays valid until it is seized, so the run may still end.
 pub async fn an_expired_lease_nobody_seized_still_settles(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -343,7 +343,7 @@ pub async fn an_expired_lease_nobody_seized_still_settles(store: Arc<dyn Store>)
     assert_eq!(scene.seize("rescuer").await, []);
 }
 
-/// From the moment of the seizure the old worker's word is stale, and it is told so.
+/// After a seizure the former worker's results are stale, and it is told so.
 pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -383,8 +383,8 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     assert_eq!(scene.state("a").await, Some(JobState::Ready));
 }
 
-/// What has expired in a queue that is spared stays its worker's, and is taken when it is spared no
-/// longer.
+/// Expired jobs of a spared queue stay with their worker, and are seized once it is no longer
+/// spared.
 pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("spared", "a"), job("other", "b")]).await;
@@ -412,7 +412,7 @@ pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>
     assert!(later.contains(&"a".to_owned()), "{later:?}");
 }
 
-/// A claim expires when its time is past, not when it is reached.
+/// A claim expires after its end, not at its end.
 pub async fn seize_takes_only_what_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -423,7 +423,8 @@ pub async fn seize_takes_only_what_has_expired(store: Arc<dyn Store>) {
     assert_eq!(scene.seize("rescuer").await.len(), 1);
 }
 
-/// That nothing is left is what the store knows, and not what a short batch looks like.
+/// The store itself says whether more has expired; a short batch does not mean that nothing is
+/// left.
 pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -445,7 +446,7 @@ pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
     }
 }
 
-/// Whoever looks after a store learns how many leases wait to be taken over, and since when.
+/// A monitor learns how many expired leases wait for a takeover, and since when.
 pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -472,10 +473,10 @@ pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn
     );
 }
 
-/// Leases whose jobs have ended, also if they ended at the same time, keep nobody from what is
-/// behind them. A store that removes every lease with its last job passes whatever its seizure
-/// does behind emptied ones: leases that a crash left behind are planted by the tests of the stores
-/// that can have them.
+/// Leases whose jobs have ended do not block the expired leases after them, even if they end at the
+/// same time. A store that removes every lease with its last job passes this case whatever its
+/// seizure does. Leases that a crash left behind are planted by the tests of the stores that can
+/// have them.
 pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call(
     store: Arc<dyn Store>,
 ) {
@@ -493,7 +494,7 @@ pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_c
             .await;
     }
     for _ in 0..CLAIMS {
-        // Of each queue two jobs: stores may keep a lease for both.
+        // Two jobs of each queue: a store may keep one lease for both.
         let claim = scene.claim_of(
             &queues
                 .iter()
@@ -530,7 +531,8 @@ pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_c
     );
 }
 
-/// What one has taken over, no other gets; whoever asks again under its number gets the same.
+/// A job that one seizer took goes to no other; a repeated call with its lease number gets it
+/// again.
 pub async fn seize_twice_yields_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -546,7 +548,7 @@ pub async fn seize_twice_yields_once(store: Arc<dyn Store>) {
     assert_eq!(first.len(), 2);
 }
 
-/// Many rescuers at once take every job once.
+/// Many concurrent seizers take every job once.
 pub async fn seize_never_hands_one_job_to_two(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all: Vec<String> = (0..200).map(|n| format!("job-{n:03}")).collect();
@@ -577,7 +579,7 @@ pub async fn seize_never_hands_one_job_to_two(store: Arc<dyn Store>) {
     assert_eq!(taken, all);
 }
 
-/// The seizer did not run the job: if it dies too, the worker to blame is still the first.
+/// A seizer does not run the job: if it dies too, the first worker is still to blame.
 pub async fn a_seizer_that_dies_keeps_the_first_vanished_workers_name(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -604,7 +606,7 @@ pub async fn a_seizer_that_dies_keeps_the_first_vanished_workers_name(store: Arc
     );
 }
 
-/// Once a loss was judged it is history: the next one names the next worker.
+/// After a lost lease is settled, it is history: the next loss names the next worker.
 pub async fn the_next_loss_names_the_next_worker(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -626,7 +628,7 @@ pub async fn the_next_loss_names_the_next_worker(store: Arc<dyn Store>) {
     assert_eq!(again[0].vanished.lease, second[0].lease);
 }
 
-/// Recovery is paced, and whoever waits longest comes first.
+/// A seizure takes at most `max` jobs, those that expired first.
 pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -648,8 +650,7 @@ pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
     assert_eq!(taken, ["a", "c"]);
 }
 
-/// Claims of one job each are taken over call by call, those that waited longest first, and none is
-/// left.
+/// Claims of one job each are seized call by call, oldest first, until none is left.
 pub async fn many_small_claims_are_seized_in_the_order_they_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all: Vec<String> = (0..60).map(|n| format!("job-{n:03}")).collect();
@@ -675,7 +676,7 @@ pub async fn many_small_claims_are_seized_in_the_order_they_expired(store: Arc<d
     assert!(taken.iter().eq(all.iter().rev()), "{taken:?}");
 }
 
-/// However many have expired, one call takes over no more than its limit.
+/// However many leases have expired, one call seizes no more than its limit.
 pub async fn seize_stays_bounded(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -689,7 +690,7 @@ pub async fn seize_stays_bounded(store: Arc<dyn Store>) {
     assert_eq!(scene.seize("rescuer").await.len(), 1);
 }
 
-/// A claim may be taken over in parts; what is left of it can still be kept, and ended.
+/// A claim may be seized in part; its worker can still renew and settle the rest.
 pub async fn what_is_left_of_a_claim_seized_in_part_stays_with_its_worker(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -721,7 +722,7 @@ pub async fn what_is_left_of_a_claim_seized_in_part_stays_with_its_worker(store:
     );
 }
 
-/// Beats and seizures over the limits are the caller's mistakes.
+/// Heartbeats and seizures above the limits are misuse.
 pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;

@@ -1,4 +1,4 @@
-//! Looking and intervening.
+//! Queries and actions of operators.
 
 use crate::given::{
     DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue,
@@ -17,7 +17,7 @@ use backstop_core::{Job, JobId, JobState, Outcome, Priority, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A filter that says nothing must not reach everything.
+/// An empty filter must not select every job.
 pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a"), job("other", "b")]).await;
@@ -53,7 +53,7 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     assert_eq!(scene.list(&Filter::default()).await, []);
 }
 
-/// Every action in every state does, or refuses, as the table of the core says.
+/// Every action in every state is applied or refused as the table of the core says.
 pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for action in [
@@ -87,8 +87,8 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
     }
 }
 
-/// Found together, jobs are as each by itself: in the order they were asked for, asked for twice or
-/// not, whatever their state.
+/// A lookup of many ids agrees with lookups of each: in the order of the ids, even with repeated
+/// ids and jobs in any state.
 pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for state in JobState::ALL {
@@ -163,7 +163,7 @@ fn check_amended(scene: &Scene, action: &AmendAction, before: &Job, after: Optio
             finished_at: Some(scene.now),
             reason: Some(EndReason::Operator),
             held_by: None,
-            // The run that was called off did not end by itself.
+            // The cancelled run did not end by itself, so it does not count as an attempt.
             attempt: before.attempt - u32::from(before.state == JobState::Running),
             ..before.clone()
         }),
@@ -190,7 +190,7 @@ fn check_amended(scene: &Scene, action: &AmendAction, before: &Job, after: Optio
     assert_eq!(Some(after), expected, "{what}");
 }
 
-/// Makes a job of this name that is in `state`, in a queue of its own.
+/// Creates a job with this name in `state`, in a queue of its own.
 async fn put(scene: &mut Scene, name: &str, state: JobState) {
     let own = queue_of(name);
     let draft = job(&own, name);
@@ -218,7 +218,7 @@ fn queue_of(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// Each id is answered for: done to some, refused for others.
+/// An amendment answers for each id: applied to some, refused for others.
 pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "done"), DONE).await;
@@ -249,7 +249,7 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     );
 }
 
-/// Ids of a queue are looked for in that queue: a job of another is not there, and stays as it is.
+/// An amendment of ids in a queue ignores jobs of other queues.
 pub async fn ids_of_a_queue_mean_its_jobs_only(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("other", "dead"), dead()).await;
@@ -302,7 +302,7 @@ pub async fn ids_of_a_queue_mean_its_jobs_only(store: Arc<dyn Store>) {
     );
 }
 
-/// Ids are done in one call: neither a cursor nor a maximum means anything to them.
+/// Ids are amended in one call, so cursor and maximum are ignored.
 pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let names: Vec<String> = (0..5).map(|n| n.to_string()).collect();
@@ -326,8 +326,7 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     );
 }
 
-/// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies
-/// to.
+/// An amendment by filter touches only jobs that match the whole filter and permit the action.
 pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "running").kind("k")]).await;
@@ -351,7 +350,7 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     let amended = scene
         .amend(Selection::Matching(fitting), AmendAction::Delete)
         .await;
-    // What runs cannot be deleted, so a filter does not look at it.
+    // A running job cannot be deleted, so a filter does not select it.
     assert_eq!(
         amended,
         AmendResult {
@@ -368,8 +367,8 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     assert_eq!(scene.state("running").await, Some(JobState::Running));
 }
 
-/// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves
-/// what it reaches.
+/// With any step size, an amendment reaches every matching job once, although it moves those it
+/// reaches.
 pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (own, max) in [
@@ -379,7 +378,7 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
         ("seven", 7),
         ("all", usize::MAX),
     ] {
-        // Every line of a store has some of them, in another order than they arrived in.
+        // Every index of a store has some of these jobs, in another order than they arrived.
         for n in 0..6 {
             let name = |what: &str| format!("{own} {what} {n}");
             scene.insert_and_end(job(own, &name("dead")), dead()).await;
@@ -422,7 +421,7 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("other").await.counts.of(JobState::Ready), 5 * 6);
 }
 
-/// The few that fit are reached also where one call cannot look at all that stand between them.
+/// The few matching jobs are reached even if one call cannot scan all jobs between them.
 pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let rare = |name: &str| job("q", name).kind("rare");
@@ -460,8 +459,8 @@ pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Sto
     assert_eq!(scene.list(&kind).await, []);
 }
 
-/// A step that only refuses is a step: the jobs behind it are reached, and each refusal is told
-/// once.
+/// A step with only refusals is still a step: the jobs after it are reached, and each refusal is
+/// reported once.
 pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let name = |what: &str, n: usize| format!("{what} {n}");
@@ -505,7 +504,7 @@ pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>
     assert_eq!(scene.state("behind 2").await, Some(JobState::Ready));
 }
 
-/// An amendment goes on only from where this store said, and a place in a list is no such place.
+/// An amendment accepts only its own cursors; a cursor of a list is refused.
 pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
@@ -547,8 +546,8 @@ pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.list(&Filter::default()).await.len(), 2);
 }
 
-/// A dead letter sent back is in one place, with its history, fresh attempts and a note that this
-/// happened.
+/// A requeued dead letter is in one place, with its history, fresh attempts, and a record of the
+/// requeue.
 pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), dead()).await;
@@ -584,7 +583,7 @@ pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) 
     assert_eq!((runs[1].attempt(), &runs[1].history), (1, &history("boom")));
 }
 
-/// The worker of a cancelled run is told by its next beat, and its result is not wanted any more.
+/// The worker of a cancelled run learns it by its next heartbeat, and its result is ignored.
 pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(
     store: Arc<dyn Store>,
 ) {
@@ -615,7 +614,7 @@ pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(
     assert_eq!((totals.cancelled, totals.done), (1, 1));
 }
 
-/// Calling one job off must not move another: the ready ones stay in line.
+/// Cancelling a waiting job does not change the order of the ready ones.
 pub async fn amending_a_waiting_job_leaves_the_ready_ones_in_line(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
@@ -629,7 +628,7 @@ pub async fn amending_a_waiting_job_leaves_the_ready_ones_in_line(store: Arc<dyn
     assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "retried"]);
 }
 
-/// Counts are what a count of the rows would give, after everything that can happen to a job.
+/// Counts agree with a count of the rows, after everything that can happen to a job.
 pub async fn counts_equal_rows(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     mixed_history(&mut scene).await;
@@ -658,7 +657,7 @@ pub async fn counts_equal_rows(store: Arc<dyn Store>) {
     );
 }
 
-/// A job of every state in every queue, some of them moved more than once, some removed.
+/// Creates a job of every state in every queue; some moved more than once, some were deleted.
 async fn mixed_history(scene: &mut Scene) {
     for queue in ["b", "a", "a-b"] {
         let name = |n: usize| format!("{queue}{n}");
@@ -688,7 +687,8 @@ async fn mixed_history(scene: &mut Scene) {
                 .insert([job(queue, &format!("{queue}-{level}")).priority(level)])
                 .await;
         }
-        // Of two dead ones one is sent back, so that dead jobs are counted down as well as up.
+        // One of two dead letters is requeued, so that the count of dead jobs goes down as well as
+        // up.
         scene.amend_named(&[&name(3)], AmendAction::Retry).await;
         scene.amend_named(&[&name(5)], AmendAction::Delete).await;
         scene.claim(queue, 2).await;
@@ -696,7 +696,7 @@ async fn mixed_history(scene: &mut Scene) {
     }
 }
 
-/// Whatever the page size, a list shows everything that fits once, in its documented order.
+/// With any page size, a list shows every matching job once, in its documented order.
 pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     mixed_history(&mut scene).await;
@@ -724,8 +724,8 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     }
 }
 
-/// Whoever changes each page of a list before the next is read meets every job once: what left the
-/// list hides none, and what came back is not met again.
+/// A caller that changes each page of a list before reading the next sees every job once. Jobs that
+/// leave the list hide no other, and jobs that come back are not shown again.
 pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for limit in [1, 2, 5] {
@@ -762,8 +762,7 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
     }
 }
 
-/// Reads a list page by page and does something to each page before the next; answers what was
-/// read.
+/// Reads a list page by page and amends each page before the next; returns the jobs it read.
 async fn meet(scene: &Scene, filter: &Filter, action: &AmendAction, limit: usize) -> Vec<JobId> {
     let (mut met, mut cursor) = (Vec::new(), None);
     loop {
@@ -795,8 +794,8 @@ async fn meet(scene: &Scene, filter: &Filter, action: &AmendAction, limit: usize
     }
 }
 
-/// Waiting jobs come by their time, ended ones newest first, jobs of mixed states newest first by
-/// arrival.
+/// Checks the order: waiting jobs by their time, ended jobs newest first, mixed states newest first
+/// by arrival.
 fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {
         Some(JobState::Scheduled | JobState::Retrying) => first.run_at <= second.run_at,
@@ -817,7 +816,7 @@ fn check_order(filter: &Filter, shown: &[Job]) {
     }
 }
 
-/// The list of ready jobs is the order in which they will be claimed.
+/// Ready jobs are listed in the order in which they will be claimed.
 pub async fn ready_jobs_are_listed_in_claim_order(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for n in 0..12_usize {
@@ -841,7 +840,7 @@ pub async fn ready_jobs_are_listed_in_claim_order(store: Arc<dyn Store>) {
     assert_eq!(listed(&shown), names(&scene.claim("q", 20).await));
 }
 
-/// A page is never larger than its limit, and never larger than the limit of all pages.
+/// A page never exceeds its own limit or the limit of all pages.
 pub async fn a_page_keeps_to_its_limit(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene
@@ -866,7 +865,7 @@ pub async fn a_page_keeps_to_its_limit(store: Arc<dyn Store>) {
     }
 }
 
-/// A cursor the store did not make is the caller's mistake.
+/// A cursor that the store did not create is misuse.
 pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -892,7 +891,7 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     }
 }
 
-/// A paused queue keeps what it has and takes in more, and gives it out in order when it is opened.
+/// A paused queue keeps its jobs and accepts more; once resumed, it hands them out in order.
 pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -940,7 +939,7 @@ pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store
     assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "later"]);
 }
 
-/// A queue can be paused before its first job comes in.
+/// A queue can be paused before its first job.
 pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     assert_eq!(
@@ -955,7 +954,7 @@ pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
     assert_eq!(scene.claim("q", 9).await, []);
 }
 
-/// A queue tells how long its next job has been due.
+/// A queue shows since when its next job has been due.
 pub async fn a_queue_tells_when_its_next_job_was_to_run(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "later").at(at(60))]).await;
@@ -1000,7 +999,7 @@ async fn prune(scene: &Scene, usual: Retention, max: usize) -> PruneResult {
         .expect("the store prunes")
 }
 
-/// What has not ended stays, and what has ended stays until its time is over.
+/// Pruning keeps live jobs, and ended jobs until their retention is over.
 pub async fn prune_keeps_the_unexpired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for state in JobState::ALL {
@@ -1044,7 +1043,7 @@ pub async fn prune_keeps_the_unexpired(store: Arc<dyn Store>) {
     assert_eq!(prune(&scene, shelf(9), 100).await.done, 1);
 }
 
-/// Done jobs are also limited in number; the oldest go first, in steps if there are many.
+/// The number of done jobs is limited; the oldest are pruned first, in steps if there are many.
 pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for n in 0..6 {
@@ -1087,7 +1086,7 @@ pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
     assert_eq!(prune(&scene, few, 3).await, PruneResult::default());
 }
 
-/// A queue with an entry of its own is kept by that, the others by the usual one.
+/// A queue with its own retention uses that; the other queues use the default.
 pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("short", "a"), DONE).await;
@@ -1113,7 +1112,7 @@ pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     );
 }
 
-/// Whoever knows nothing of a queue removes nothing of it.
+/// Pruning leaves a queue alone for which it has no retention.
 pub async fn prune_leaves_queues_it_is_told_nothing_about_alone(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("known", "a"), DONE).await;
@@ -1144,7 +1143,7 @@ pub async fn prune_leaves_queues_it_is_told_nothing_about_alone(store: Arc<dyn S
     assert_eq!(left, ["b", "c", "d"].map(str::to_owned).into());
 }
 
-/// What has ever happened in a queue is remembered when its jobs are gone, and the queue with it.
+/// The totals of a queue, and the queue itself, outlast the pruning of its jobs.
 pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, outcome) in [("a", DONE), ("b", dead()), ("c", cancelled()), ("d", DONE)] {
@@ -1165,7 +1164,7 @@ pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
     );
 }
 
-/// Workers are known by their beats, and forgotten when these stay away.
+/// Workers are known by their heartbeats, and forgotten without them.
 pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -1199,8 +1198,7 @@ pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
     assert_eq!(workers.len(), 1);
 }
 
-/// A worker that was silent for a day is forgotten, so that names that somebody makes up do not
-/// stay.
+/// A worker that is silent for a day is forgotten, so that made-up names do not stay.
 pub async fn a_silent_worker_is_forgotten_after_a_day(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let beat = async |scene: &Scene, name| {
@@ -1220,7 +1218,7 @@ pub async fn a_silent_worker_is_forgotten_after_a_day(store: Arc<dyn Store>) {
     }
 }
 
-/// One clock for everybody who uses the store, and an honest word about what it promises.
+/// A store has one clock for all its users, and says which durability it promises.
 pub async fn a_store_tells_its_time_and_its_promise(store: Arc<dyn Store>) {
     let time = store.time().await.expect("the store tells the time");
     assert!(

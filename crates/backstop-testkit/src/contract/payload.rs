@@ -1,4 +1,4 @@
-//! Payloads come back to the byte.
+//! Payloads keep every byte.
 
 use crate::given::{LEASE, Scene, job};
 use backstop_core::Span;
@@ -7,8 +7,7 @@ use backstop_core::limits::PAYLOAD_BYTES_MAX;
 use backstop_core::port::Store;
 use std::sync::Arc;
 
-/// Claims, seizures, views and lists all give back what went in, and no store makes sense of it on
-/// the way.
+/// Claims, seizures, lookups and lists return the payload unchanged, and no store interprets it.
 pub async fn payload_bytes_come_back_identical(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, bytes) in payloads() {

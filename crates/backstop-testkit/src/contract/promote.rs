@@ -1,4 +1,4 @@
-//! From waiting to ready.
+//! Promotion of waiting jobs to ready.
 
 use crate::given::{LEASE, Scene, at, job, names};
 use backstop_core::amend::AmendAction;
@@ -8,7 +8,7 @@ use backstop_core::{JobState, Span};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// What is due becomes ready, what is not stays, and whoever promotes knows when to come back.
+/// Due jobs become ready, others stay, and the caller learns when the next one is due.
 pub async fn promote_stops_at_now_and_tells_the_next(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let in_a_moment = at(10).after(Span::micros(1));
@@ -47,7 +47,7 @@ pub async fn promote_stops_at_now_and_tells_the_next(store: Arc<dyn Store>) {
     );
 }
 
-/// By time, then in the order in which they came in, and behind those that are ready already.
+/// Promoted jobs are ordered by time, then by arrival, after the jobs that are already ready.
 pub async fn promoted_jobs_line_up_by_time_behind_the_ready_ones(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -65,7 +65,7 @@ pub async fn promoted_jobs_line_up_by_time_behind_the_ready_ones(store: Arc<dyn 
     );
 }
 
-/// One call moves what it was asked for, the earliest first, and says that it is not through.
+/// One call promotes at most `max` jobs, earliest first, and says that more are due.
 pub async fn promote_moves_at_most_max(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -92,8 +92,7 @@ pub async fn promote_moves_at_most_max(store: Arc<dyn Store>) {
     );
 }
 
-/// After an outage everything is due at once: each call stays small, and together they leave
-/// nothing.
+/// After an outage everything is due at once: each call stays small, and together they promote all.
 pub async fn promote_of_100000_due_at_once_stays_bounded(store: Arc<dyn Store>) {
     const DUE: usize = 100_000;
     let mut scene = Scene::new(store);
@@ -126,7 +125,7 @@ pub async fn promote_of_100000_due_at_once_stays_bounded(store: Arc<dyn Store>) 
     );
 }
 
-/// Every node promotes; together they move each job once.
+/// Many nodes promote concurrently; together they promote each job once.
 pub async fn promoters_at_once_move_each_job_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all: Vec<String> = (0..500).map(|n| format!("job-{n:03}")).collect();
@@ -160,7 +159,7 @@ pub async fn promoters_at_once_move_each_job_once(store: Arc<dyn Store>) {
     assert_eq!(names(&scene.claim("q", 1_000).await), all);
 }
 
-/// What was called off or removed while it waited stays so when its time comes.
+/// A job that was cancelled or deleted while it waited is never promoted.
 pub async fn a_job_called_off_is_never_promoted(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene

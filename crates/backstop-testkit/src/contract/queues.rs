@@ -1,4 +1,5 @@
-//! How many queues there are, and how much one call gives, looks at or removes.
+//! The bound on the number of queues, and the bounds on how much one call returns, scans or
+//! removes.
 
 use super::dead::burial;
 use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, names, queue};
@@ -14,7 +15,7 @@ use backstop_core::{JobState, QueueBounds, Span};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many queues the stores of the contract may have: more than one pruning looks at.
+/// The most queues in the stores of the contract: more than one pruning looks at.
 pub const QUEUES_IN_CONTRACT: usize = 1_100;
 
 async fn fill(scene: &Scene, count: usize) {
@@ -39,8 +40,8 @@ async fn names_of_queues(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
-/// A call that names one queue too many is refused, and nothing of it is taken in. Queues that
-/// exist and configured ones are free.
+/// A call that names one queue too many is refused completely. Existing and configured queues do
+/// not count.
 pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
@@ -87,8 +88,7 @@ pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     assert_eq!(free, [EnqueueOutcome::Inserted; 3]);
 }
 
-/// A queue that is declared keeps the bounds and the gate that it has, and has the usual ones if it
-/// has none.
+/// A declared queue keeps its bounds and its pause, and gets the default ones if it has none.
 pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let bounds = QueueBounds {
@@ -121,8 +121,8 @@ pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
     );
 }
 
-/// A move to a queue is refused where a push to it would be, and the jobs stay where they are. A
-/// dead letter that is buried is taken in all the same: it would be lost.
+/// A move to a new queue is refused where a push to it would be, and the jobs stay where they are.
+/// A burial is accepted all the same: otherwise the dead letter would be lost.
 pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q-00000", "letter"), dead()).await;
@@ -154,7 +154,7 @@ pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     assert_eq!(answers, Ok(vec![EnqueueOutcome::Inserted]));
 }
 
-/// Callers that come at once share what room there is.
+/// Concurrent callers share the room for new queues.
 pub async fn callers_at_once_keep_the_bound_of_queues(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT - 5).await;
@@ -198,19 +198,19 @@ async fn prune(scene: &Scene) -> PruneResult {
         .expect("the store prunes")
 }
 
-/// Lets so much time pass, and prunes now and then, that a queue that is empty is forgotten.
+/// Lets enough time pass, with pruning in between, for an empty queue to be forgotten.
 async fn pass_until_forgotten(scene: &mut Scene) {
     prune(scene).await;
     prune(scene).await;
     scene.pass(QUEUE_KEPT_FOR);
     prune(scene).await;
-    // A store may remove in a second step what it has retired in the first.
+    // A store may need a second step to remove what it retired in the first.
     scene.pass(Span::hours(1));
     prune(scene).await;
 }
 
-/// An empty queue that nobody configured is forgotten after a time; one with a job, a unique key,
-/// bounds or a closed gate stays, and so does a declared one.
+/// An empty queue is forgotten after a time, unless it was configured. A queue with a job, a unique
+/// key, bounds or a pause stays, and so does a declared one.
 pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("gone", "a"), DONE).await;
@@ -253,7 +253,7 @@ pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     assert_eq!(names(&scene.claim("gone", 9).await), ["c"]);
 }
 
-/// A job that comes in while its queue is being forgotten is there, and so is its queue.
+/// A job that is pushed while its queue is being forgotten survives, and so does the queue.
 pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for round in 0..8 {
@@ -276,8 +276,8 @@ pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>)
     }
 }
 
-/// One pruning looks at some queues, the next one goes on behind them, and after the last one
-/// nothing is left.
+/// One pruning looks at some queues, the next one continues after them, and finally nothing is
+/// left.
 pub async fn a_pruning_goes_on_where_it_stopped(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
@@ -309,7 +309,7 @@ pub async fn a_pruning_goes_on_where_it_stopped(store: Arc<dyn Store>) {
 
 const LARGE: usize = PAYLOAD_BYTES_MAX;
 
-/// Eight jobs of the largest payload, in two queues.
+/// Inserts eight jobs of the largest payload, in two queues.
 async fn insert_large(scene: &Scene) -> Vec<String> {
     let jobs: Vec<_> = (0..8).map(|n| (["a", "b"][n / 4], n.to_string())).collect();
     for (queue, name) in &jobs {
@@ -320,7 +320,7 @@ async fn insert_large(scene: &Scene) -> Vec<String> {
     jobs.into_iter().map(|(_, name)| name).collect()
 }
 
-/// A page of large jobs is short and names the next one; together they show every job once, in
+/// A page of large jobs is short and has a cursor; together the pages show every job once, in
 /// order.
 pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
@@ -365,8 +365,8 @@ pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     );
 }
 
-/// A claim of large jobs hands out at least one, and no more once it has enough bytes; the others
-/// are handed out later.
+/// A claim of large jobs hands out at least one, and stops at its limit of bytes; later claims hand
+/// out the rest.
 pub async fn a_claim_ends_at_its_bytes(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all = insert_large(&scene).await;

@@ -1,4 +1,4 @@
-//! Whatever the directed cases forgot: random operations, compared with the memory store.
+//! Random operations, compared with the memory store: they find what the directed cases miss.
 
 use super::{Factory, in_time};
 use crate::random::{Coverage, Replies, Seeds, Sequence, compare};
@@ -6,20 +6,20 @@ use backstop_core::port::Store;
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 
-/// Sequences of one run, unless the environment says otherwise.
+/// Sequences of one run, unless the environment sets another number.
 const SEQUENCES: u64 = 30;
-/// Operations of a sequence.
+/// The number of operations in a sequence.
 const STEPS: usize = 80;
-/// With fewer sequences chance may leave out an answer.
+/// With fewer sequences, some answers may not occur by chance.
 const COVERING_SEQUENCES: u64 = 30;
 
-/// Every answer, and everything shown, is what the memory store answers and shows.
+/// Every answer and every list agrees with the memory store.
 pub async fn random_operations_agree_with_the_memory_store(fresh: Factory) {
     check(&fresh, Replies::Heard).await;
 }
 
-/// A call whose answer got lost is made again, and the store shows the same as if it had been heard
-/// at once.
+/// A call whose answer was lost is repeated, and the store then shows the same as if it had been
+/// heard at once.
 pub async fn random_operations_survive_lost_replies(fresh: Factory) {
     check(&fresh, Replies::SometimesLost).await;
 }

@@ -1,5 +1,5 @@
-//! Every method survives being applied without being heard: repeated, it leaves the store as one
-//! call would have.
+//! Every method may be repeated after it was applied and its answer was lost: it leaves the store
+//! as one call would have.
 
 use crate::flaky::{Fault, Flaky};
 use crate::given::{DONE, LEASE, START, WORKER, at, dead, id, job, queue, retry_at};
@@ -15,9 +15,8 @@ use backstop_core::{Lease, LeaseNumber, Outcome, Span, Time, WorkerName};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 
-/// After these operations, each at its time, the last one is applied, its answer lost, and it is
-/// repeated: then it answers with `expected`, and the store shows what a memory store shows after
-/// doing it once.
+/// Runs these operations, each at its time. The answer of the last one is lost, and it is repeated.
+/// Then it answers with `expected`, and the store agrees with a memory store that ran it once.
 async fn check(store: Arc<dyn Store>, operations: Vec<(Time, Operation)>, expected: Reply) {
     check_one_of(store, operations, &[expected]).await;
 }
@@ -124,7 +123,7 @@ fn amend(names: &[&str], action: AmendAction) -> (Time, Operation) {
     )
 }
 
-/// The jobs are in once, unique keys and all.
+/// The jobs are enqueued once, with their unique keys.
 pub async fn a_lost_enqueue_can_be_repeated(store: Arc<dyn Store>) {
     let jobs = vec![
         job("q", "a").into(),
@@ -146,7 +145,7 @@ pub async fn a_lost_enqueue_can_be_repeated(store: Arc<dyn Store>) {
     .await;
 }
 
-/// The worker gets what is its own already, and nothing more.
+/// The worker gets the jobs it already holds, and no others.
 pub async fn a_lost_claim_can_be_repeated(store: Arc<dyn Store>) {
     let memory = MemoryStore::new();
     let operations = vec![enqueue(&["a", "b", "c"]), claim(2)];
@@ -162,7 +161,7 @@ pub async fn a_lost_claim_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, expected.expect("there are operations")).await;
 }
 
-/// Every outcome counts once.
+/// Every outcome is counted once.
 pub async fn a_lost_settle_can_be_repeated(store: Arc<dyn Store>) {
     let outcomes = [
         ("a", DONE),
@@ -184,7 +183,7 @@ pub async fn a_lost_settle_can_be_repeated(store: Arc<dyn Store>) {
     .await;
 }
 
-/// Of a job that is gone a store may remember how it went, or not; it is counted once either way.
+/// A store may or may not remember the outcome of a job that is gone; it counts the job once.
 pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Store>) {
     let operations = vec![
         enqueue(&["a"]),
@@ -196,7 +195,6 @@ pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Stor
     check_one_of(store, operations, &answers).await;
 }
 
-/// A run begins once.
 pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
     let leases = vec![lease("a"), lease("nobody")];
     let operations = vec![
@@ -207,7 +205,7 @@ pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::NotBegun(vec![lease("nobody")])).await;
 }
 
-/// The claim lives on.
+/// The claim stays alive after the repetition.
 pub async fn a_lost_beat_can_be_repeated(store: Arc<dyn Store>) {
     let leases = vec![lease("a"), lease("nobody")];
     let worker = WorkerName::new(WORKER);
@@ -225,7 +223,7 @@ pub async fn a_lost_beat_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::Lost(vec![lease("nobody")])).await;
 }
 
-/// What was moved is moved; there is nothing left to do but to say what comes next.
+/// The jobs are already promoted; the repetition only returns when the next one is due.
 pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
     let jobs = [5, 3, 60].map(|secs| job("q", &secs.to_string()).at(at(secs)).into());
     let operations = vec![
@@ -235,7 +233,7 @@ pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::Promoted(0, Some(at(60)))).await;
 }
 
-/// Whoever took over has taken over, and learns from whom.
+/// The seizer keeps the jobs, and learns whose they were.
 pub async fn a_lost_seize_can_be_repeated(store: Arc<dyn Store>) {
     let memory = MemoryStore::new();
     let (number, worker) = (LeaseNumber::draw(2), WorkerName::new("rescuer"));
@@ -263,7 +261,6 @@ pub async fn a_lost_seize_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, expected.expect("there are operations")).await;
 }
 
-/// A dead job is requeued once.
 pub async fn a_lost_retry_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![
         enqueue(&["a"]),
@@ -279,7 +276,6 @@ pub async fn a_lost_retry_can_be_repeated(store: Arc<dyn Store>) {
     .await;
 }
 
-/// A job is called off once.
 pub async fn a_lost_cancel_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![
         enqueue(&["a"]),
@@ -294,7 +290,6 @@ pub async fn a_lost_cancel_can_be_repeated(store: Arc<dyn Store>) {
     .await;
 }
 
-/// What is deleted is gone.
 pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![enqueue(&["a", "b"]), amend(&["a"], AmendAction::Delete)];
     check(
@@ -305,7 +300,7 @@ pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
     .await;
 }
 
-/// A step of many is repeated with the cursor it had, and the steps go on from there.
+/// A step of an amendment is repeated with its own cursor, and the later steps continue from there.
 pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) {
     let (selection, action) = (Selection::All, AmendAction::Cancel);
     let step = Operation::Amend(AmendJobsRequest {
@@ -316,12 +311,11 @@ pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) 
         max: 2,
     });
     let operations = vec![enqueue(&["a", "b", "c", "d", "e"]), (at(2), step)];
-    // Whatever the lost step did of the two it may do.
+    // The lost step may amend up to two jobs; the repetition and its later steps amend the rest.
     let expected = [3, 4, 5].map(|applied| Reply::Amended(applied, Vec::new()));
     check_one_of(store, operations, &expected).await;
 }
 
-/// Paused is paused.
 pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![
         enqueue(&["a"]),
@@ -330,7 +324,7 @@ pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::GateSet).await;
 }
 
-/// What was pruned is gone, and nothing else goes with it.
+/// Pruned jobs are gone, and the repetition removes no others.
 pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
     let usual = Some(Retention {
         done_for: Span::secs(1),
@@ -347,7 +341,7 @@ pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
     check(store, operations, Reply::Pruned([0, 0, 0])).await;
 }
 
-/// A migration is killed at any step and run again; what is in the store stays.
+/// A migration is killed at any step and run again; the content of the store stays.
 pub async fn migrate_can_be_repeated(store: Arc<dyn Store>) {
     let (_, operation) = enqueue(&["a"]);
     operation

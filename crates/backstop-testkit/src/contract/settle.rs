@@ -1,4 +1,4 @@
-//! The end of runs.
+//! Settlements of runs.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, history, id, job, names, queue, retry_at};
 use backstop_core::amend::Filter;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const GONE: Outcome = Outcome::Done(DoneRetention::Gone);
 
-/// Whoever lost a job cannot end it any more.
+/// A worker that lost a job cannot settle it.
 pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -50,7 +50,7 @@ pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(scene.settle(&second, DONE).await, SettleOutcome::Applied);
 }
 
-/// One path for all outcomes, in one call, answered in order.
+/// One call may settle runs with any outcomes, and answers in order.
 pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all = [
@@ -105,7 +105,7 @@ pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
     }
 }
 
-/// A run that was called off does not count, and the job has waited its turn already.
+/// A released run does not count as an attempt, and the job keeps its place.
 pub async fn refund_restores_the_attempt_and_the_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -125,7 +125,7 @@ pub async fn refund_restores_the_attempt_and_the_place(store: Arc<dyn Store>) {
     assert_ne!(runs[0].lease, run.lease);
 }
 
-/// A failure spends an attempt and its place.
+/// A failed run counts as an attempt, and the job loses its place.
 pub async fn a_retried_job_goes_to_the_tail_of_its_level(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -143,8 +143,8 @@ pub async fn a_retried_job_goes_to_the_tail_of_its_level(store: Arc<dyn Store>) 
     assert_eq!(runs[1].history, history("boom"));
 }
 
-/// A job whose worker vanished runs again where it stood; the attempt is not spent, the loss is
-/// counted.
+/// A job whose worker vanished keeps its place. The run does not count as an attempt, but as a lost
+/// lease.
 pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -160,7 +160,7 @@ pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store
     assert_eq!(runs[0].history, history("vanished"));
 }
 
-/// A job waits until exactly the time its outcome names.
+/// A job waits exactly until the time that its outcome names.
 pub async fn a_settled_job_waits_until_its_time(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -183,7 +183,7 @@ pub async fn a_settled_job_waits_until_its_time(store: Arc<dyn Store>) {
     assert_eq!((released.held_by, retried.held_by), (None, None));
 }
 
-/// A worker that did not hear the answer says it again, and is believed once.
+/// A worker that lost the answer repeats its settlement, and it is applied once.
 pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, outcome) in [
@@ -225,8 +225,8 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
     }
 }
 
-/// Of a job that is gone at once nothing is left to recognise a repetition by: it is stale, and
-/// changes nothing.
+/// A repeated settlement of a job that is gone cannot be recognised: it is stale, and changes
+/// nothing.
 pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
     store: Arc<dyn Store>,
 ) {
@@ -236,7 +236,7 @@ pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
         .await;
     let runs = scene.claim("q", 3).await;
     let (a, b, c) = (&runs[0].lease, &runs[1].lease, &runs[2].lease);
-    // Alone, and among others of its claim, which go on.
+    // First alone, then together with other runs of the claim, which are applied.
     assert_eq!(scene.settle(a, GONE).await, SettleOutcome::Applied);
     assert_eq!(scene.settle(a, GONE).await, SettleOutcome::Stale);
     let answers = scene.settle_all([(a, GONE), (b, GONE)]).await;
@@ -252,7 +252,7 @@ pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
     );
 }
 
-/// The first word stands: another outcome under the same lease comes too late.
+/// The first settlement counts: another outcome under the same lease is stale.
 pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -278,7 +278,7 @@ pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store
     assert_eq!(scene.job("a").await, before);
 }
 
-/// A late repetition is still recognised when the job runs again, and does not end that run.
+/// A late repetition is recognised even while the job runs again, and does not end that run.
 pub async fn a_repeated_settlement_is_known_after_the_next_claim(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -298,7 +298,7 @@ pub async fn a_repeated_settlement_is_known_after_the_next_claim(store: Arc<dyn 
     assert_eq!(scene.settle(&second, DONE).await, SettleOutcome::Applied);
 }
 
-/// A batch may hold a run twice; its first word counts.
+/// If a batch contains a run twice, the first settlement counts.
 pub async fn one_lease_twice_in_a_batch_is_settled_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
@@ -321,7 +321,7 @@ pub async fn one_lease_twice_in_a_batch_is_settled_once(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.totals.done, 1);
 }
 
-/// Where nobody wants a list of what is done, nothing stays but the count.
+/// If done jobs are not listed, only the total remains.
 pub async fn done_and_gone_leaves_nothing_but_the_total(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), GONE).await;
@@ -332,7 +332,7 @@ pub async fn done_and_gone_leaves_nothing_but_the_total(store: Arc<dyn Store>) {
     assert_eq!(status.counts, StateCounts::default());
 }
 
-/// An ended job shows when and why, and what went wrong on the way.
+/// An ended job shows when and why it ended, and its failures.
 pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -376,7 +376,7 @@ pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
     }
 }
 
-/// A job that died because its workers vanish did not use up an attempt by that.
+/// A job that died because its workers vanished has spent no attempt by that.
 pub async fn a_death_by_crashes_counts_a_loss_and_no_attempt(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let crashed = Outcome::Dead {
@@ -392,7 +392,7 @@ pub async fn a_death_by_crashes_counts_a_loss_and_no_attempt(store: Arc<dyn Stor
     assert_eq!(dead.reason, Some(EndReason::CrashedWorker));
 }
 
-/// Attempts count the runs that ended by themselves, and the one under way.
+/// Attempts count the runs that ended by themselves, and the present run.
 pub async fn attempts_count_the_runs(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -407,7 +407,7 @@ pub async fn attempts_count_the_runs(store: Arc<dyn Store>) {
     }
 }
 
-/// A call over the limit is the caller's mistake, and one of nothing is no call at all.
+/// A call above the limit is misuse, and an empty call is fine.
 pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     assert_eq!(scene.settle_all([]).await, []);
@@ -428,8 +428,8 @@ pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.state("a").await, Some(JobState::Running));
 }
 
-/// Every job is given back once, by many at a time, and still ends: nobody who claims takes
-/// another's job out of the line.
+/// Many workers concurrently release every job once, then finish it: no claim makes another
+/// worker's job disappear from the ready index.
 pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn Store>) {
     const JOBS: usize = 200;
     const WORKERS: u32 = 6;
@@ -465,7 +465,7 @@ pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn St
     while let Some(worked) = workers.join_next().await {
         worked.expect("no worker panics");
     }
-    // Somebody may have looked while the last ones were on their way back.
+    // A worker may have stopped while the last jobs were still being released.
     let mut last = scene.apart(WORKERS + 1);
     for run in last.claim("q", JOBS).await {
         last.settle(&run.lease, Outcome::Done(DoneRetention::Listed))

@@ -1,4 +1,4 @@
-//! Since when a job runs: its worker has it from the moment of its claim on.
+//! Since when a job has been running: its worker holds it from the time of the claim.
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, filter, id, job, queue, retry_at};
 use backstop_core::amend::AmendAction;
@@ -6,7 +6,7 @@ use backstop_core::port::{SeizeRequest, SettleOutcome, Store};
 use backstop_core::{JobState, Outcome, Span, Time};
 use std::sync::Arc;
 
-/// This worker has the job, since then.
+/// Checks that this worker has held the job since then.
 async fn check(scene: &Scene, name: &str, worker: &str, since: Time) {
     let claimant = scene.job(name).await.held_by.expect("somebody has it");
     assert_eq!(
@@ -16,8 +16,7 @@ async fn check(scene: &Scene, name: &str, worker: &str, since: Time) {
     );
 }
 
-/// Whoever looks at it in whichever way is told the moment of the claim; what does not run has
-/// none.
+/// Every view of a running job shows the time of its claim; a job that does not run has none.
 pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -74,7 +73,7 @@ pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     );
 }
 
-/// One claim of several queues and levels begins everywhere at once.
+/// One claim of several queues and levels has the same time everywhere.
 pub async fn a_claim_begins_at_once_in_all_its_queues(store: Arc<dyn Store>) {
     use backstop_core::Priority;
     let mut scene = Scene::new(store);
@@ -93,7 +92,7 @@ pub async fn a_claim_begins_at_once_in_all_its_queues(store: Arc<dyn Store>) {
     }
 }
 
-/// A sign of life, the note of a beginning and the repetition of a claim are no new claim.
+/// Heartbeats, begins and repeated claims do not change the time of the claim.
 pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -116,7 +115,7 @@ pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn S
     check(&scene, "b", WORKER, at(0)).await;
 }
 
-/// Whoever takes a job over has had it since then, also if it asks twice.
+/// A seized job runs since its seizure, even if the seizure is repeated.
 pub async fn a_seized_job_begins_with_its_seizer(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
@@ -132,7 +131,7 @@ pub async fn a_seized_job_begins_with_its_seizer(store: Arc<dyn Store>) {
     check(&scene, "a", "another", scene.now).await;
 }
 
-/// What is left of a claim that was taken over in part still has its own beginning.
+/// The rest of a claim that was seized in part keeps its time.
 pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -151,7 +150,7 @@ pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<d
     check(&scene, "c", WORKER, at(2)).await;
 }
 
-/// An end of whichever kind ends it, and the next claim begins anew.
+/// An end of any kind clears the time, and the next claim sets a new one.
 pub async fn what_no_longer_runs_has_no_beginning(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene

@@ -1,4 +1,4 @@
-//! Ordered streams: what is kept, who has it, and when it is due.
+//! Ordered streams: the held records, the leases of keys, and when keys are due.
 
 use crate::given::{LEASE, Scene, WORKER, at};
 use backstop_core::limits::{
@@ -55,7 +55,7 @@ fn kept(position: i64, at: Time, arrival: u64, key: &str) -> StoredRecord {
     }
 }
 
-/// A scene with the words of streams.
+/// A scene with methods for streams.
 struct Waters(Scene);
 
 impl Waters {
@@ -102,7 +102,7 @@ impl Waters {
         taken
     }
 
-    /// Takes a key that is to be had.
+    /// Takes a key that must be available.
     async fn take(&mut self, key: &str) -> Hand {
         let take = self.take_of(KeySelection::Keys(vec![self::key(key)]));
         let stored = self
@@ -118,7 +118,7 @@ impl Waters {
         }
     }
 
-    /// The names of the keys that are due, and when the next one is.
+    /// The names of the due keys, and when the next key is due.
     async fn due(&mut self, max: usize) -> (Vec<String>, Option<Time>) {
         let take = self.take_of(KeySelection::Due(max));
         let taken = self.take_as(&take).await;
@@ -179,7 +179,7 @@ impl Waters {
     }
 }
 
-/// A key in one's hands.
+/// A key that was taken, with its lease number.
 struct Hand {
     number: LeaseNumber,
     stored: StoredKey,
@@ -195,7 +195,7 @@ impl Hand {
         }
     }
 
-    /// The next turn: the watermark moves to `watermark`, and what is in `drop` goes.
+    /// The next advance: the watermark moves to `watermark`, and the records in `drop` are removed.
     fn next(&mut self, watermark: i64, drop: &[i64], then: KeyLeaseAction) -> KeyAdvance {
         self.turn += 1;
         let mut counts = StreamCounts::default();
@@ -217,7 +217,7 @@ impl Hand {
     }
 }
 
-/// The first of two records for one position stays, with everything it brought.
+/// Of two records at one position the first stays, with all its fields.
 pub async fn offer_twice_is_once(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120]).await;
@@ -246,7 +246,7 @@ pub async fn offer_twice_is_once(store: Arc<dyn Store>) {
     );
 }
 
-/// Whatever the order in which they came.
+/// Held records come in position order, whatever the order of their arrival.
 pub async fn held_records_come_in_position_order(store: Arc<dyn Store>) {
     let waters = Waters::new(store);
     let far = [
@@ -266,7 +266,7 @@ pub async fn held_records_come_in_position_order(store: Arc<dyn Store>) {
     assert_eq!(waters.positions("a").await, sorted);
 }
 
-/// Step, tenant, time and the bytes of the payload.
+/// A record keeps its step, tenant, time and the bytes of its payload.
 pub async fn a_record_comes_back_as_it_went_in(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let odd = Record {
@@ -296,7 +296,7 @@ pub async fn a_record_comes_back_as_it_went_in(store: Arc<dyn Store>) {
     assert_eq!(hand.stored.records, [expected]);
 }
 
-/// Sixty-four at once; one gets it.
+/// Of 64 concurrent takes of a key, one gets it.
 pub async fn take_leases_a_key_to_one_worker(store: Arc<dyn Store>) {
     let waters = Waters::new(store.clone());
     waters.hold("a", &[1]).await;
@@ -319,7 +319,7 @@ pub async fn take_leases_a_key_to_one_worker(store: Arc<dyn Store>) {
     assert_eq!(got, 1);
 }
 
-/// An answer that was lost is asked for again.
+/// A worker that lost the answer of a take repeats it.
 pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[1]).await;
@@ -341,7 +341,7 @@ pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
     assert_eq!(names(waters.take_as(&both).await), [free, "c"]);
 }
 
-/// What was forgotten under a lease is not brought back by an answer that is asked for again.
+/// A repeated take does not restore a key that was forgotten under its lease.
 pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("b", &[1]).await;
@@ -373,7 +373,7 @@ pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>)
     assert_eq!(waters.look("a").await, None);
 }
 
-/// Nothing is known of it, and it is in one's hands.
+/// A key that the store does not know can be taken, and then has an empty state.
 pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let mut hand = waters.take("new").await;
@@ -399,7 +399,7 @@ pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
     );
 }
 
-/// Watermark, standing, records and counts change together.
+/// Watermark, state, records and counts change together.
 pub async fn an_advance_changes_all_of_a_key(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120, 180, 300]).await;
@@ -421,7 +421,7 @@ pub async fn an_advance_changes_all_of_a_key(store: Arc<dyn Store>) {
     assert_eq!(waters.streams().await[0].counts[StreamCounter::Handled], 1);
 }
 
-/// The same turn again is the same answer, and counts once; also after the lease has ended.
+/// A repeated advance gets the same answer and is counted once, even after its lease has ended.
 pub async fn a_repeated_advance_counts_once(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[60, 120]).await;
@@ -445,7 +445,7 @@ pub async fn a_repeated_advance_counts_once(store: Arc<dyn Store>) {
     );
 }
 
-/// A process that was paused for too long changes nothing.
+/// A process that was paused for longer than its lease cannot change the key.
 pub async fn a_stale_advance_changes_nothing(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[60]).await;
@@ -474,7 +474,7 @@ pub async fn a_stale_advance_changes_nothing(store: Arc<dyn Store>) {
     assert_eq!(waters.advance(advance).await, AdvanceOutcome::Stale);
 }
 
-/// Only a seizure takes a key from who has it; the former holder's word is stale from then on.
+/// Only a seizure takes a key from its holder; the former holder's advances are then stale.
 pub async fn a_key_is_seized_from_its_holder(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[60]).await;
@@ -492,7 +492,7 @@ pub async fn a_key_is_seized_from_its_holder(store: Arc<dyn Store>) {
     assert_eq!(waters.positions("a").await, [60]);
 }
 
-/// A lease that is not kept ends; what the key keeps is due then, and not before.
+/// A lease that is not renewed expires; held records make the key due then, and not before.
 pub async fn the_wake_up_survives_a_crash_and_cannot_double(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120]).await;
@@ -515,7 +515,7 @@ pub async fn the_wake_up_survives_a_crash_and_cannot_double(store: Arc<dyn Store
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
 
-/// The heart of it: an arrival between take and advance makes the key due at once.
+/// A record that arrives between take and advance makes the key due at once.
 pub async fn a_record_offered_while_its_key_is_advanced_is_never_stranded(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let mut hand = waters.take("a").await;
@@ -530,7 +530,7 @@ pub async fn a_record_offered_while_its_key_is_advanced_is_never_stranded(store:
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
 
-/// Also if the holder never comes back, or keeps the key for another turn.
+/// This also holds if the worker never returns, or keeps the key for another advance.
 pub async fn a_record_offered_under_a_lease_is_due_when_it_ends(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let mut hand = waters.take("a").await;
@@ -557,7 +557,7 @@ pub async fn a_record_offered_under_a_lease_is_due_when_it_ends(store: Arc<dyn S
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
 
-/// A key without records waits for nothing, whatever becomes of its holder.
+/// A key without records is never due, whatever becomes of its holder.
 pub async fn a_key_without_records_is_never_due(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let mut hand = waters.take("a").await;
@@ -582,7 +582,7 @@ pub async fn a_key_without_records_is_never_due(store: Arc<dyn Store>) {
     assert_eq!(waters.due(9).await, (vec![], None));
 }
 
-/// At most as many as asked for; the others stay due.
+/// A take gets at most `max` keys; the others stay due.
 pub async fn the_longest_due_are_taken_first(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     for name in ["c", "a", "b"] {
@@ -595,7 +595,7 @@ pub async fn the_longest_due_are_taken_first(store: Arc<dyn Store>) {
     assert_eq!(waters.due(2).await.0, ["b"]);
 }
 
-/// An arrival makes a key due earlier, never later.
+/// An arriving record makes a key due earlier, never later.
 pub async fn an_arrival_ends_a_wait(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120]).await;
@@ -621,7 +621,7 @@ pub async fn an_arrival_ends_a_wait(store: Arc<dyn Store>) {
     assert_eq!(waters.due(1).await.0, ["a"]);
 }
 
-/// Who says so in time has a key for longer; who lost it is told.
+/// A renewal in time extends the lease of a key; a worker that lost the key is told.
 pub async fn keep_extends_and_reports_lost(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[1]).await;
@@ -658,8 +658,8 @@ pub async fn keep_extends_and_reports_lost(store: Arc<dyn Store>) {
     assert_eq!(keep(&waters, until).await, [hand.lease(), unknown.clone()]);
 }
 
-/// All records go, seen or not, and nothing is left of the key unless something is to be
-/// remembered.
+/// A clear removes all records, seen or not. Nothing is left of the key, unless the caller has
+/// something to remember.
 pub async fn clear_forgets_a_key(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     for (name, standing) in [("gone", &b""[..]), ("disabled", b"{\"disabled\":true}")] {
@@ -685,7 +685,7 @@ pub async fn clear_forgets_a_key(store: Arc<dyn Store>) {
     assert_eq!(waters.due(9).await.0, ["gone"]);
 }
 
-/// Many processes with records of one key: each position is held once, and none is lost.
+/// Many processes offer records of one key: each position is held once, and none is lost.
 pub async fn many_offer_one_key_at_once(store: Arc<dyn Store>) {
     let waters = Waters::new(store.clone());
     let offers = (0..16).map(|worker: u32| {
@@ -720,7 +720,7 @@ pub async fn many_offer_one_key_at_once(store: Arc<dyn Store>) {
     );
 }
 
-/// A take brings the lowest positions; the others are only counted.
+/// A take returns the records at the lowest positions, and only counts the others.
 pub async fn a_window_is_bounded(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let window = whole(WINDOW_RECORDS_MAX);
@@ -751,8 +751,8 @@ pub async fn a_window_is_bounded(store: Arc<dyn Store>) {
     );
 }
 
-/// A look at a key of large records ends once it has enough bytes, and counts the others. A take
-/// brings them all.
+/// A lookup of a key with large records stops at its limit of bytes and counts the others. A take
+/// returns them all.
 pub async fn a_look_at_a_key_ends_at_its_bytes(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     for position in 0..8 {
@@ -777,7 +777,7 @@ pub async fn a_look_at_a_key_ends_at_its_bytes(store: Arc<dyn Store>) {
     assert_eq!(waters.take("a").await.stored.records.len(), 8);
 }
 
-/// A key that nobody works on takes no more than its bound; other keys go on.
+/// A key that no worker takes holds at most its bound of records; other keys are not affected.
 pub async fn a_full_key_refuses_records(store: Arc<dyn Store>) {
     let waters = Waters::new(store);
     for from in (0..KEY_RECORDS_MAX.cast_signed()).step_by(OFFER_MAX) {
@@ -808,7 +808,7 @@ pub async fn a_full_key_refuses_records(store: Arc<dyn Store>) {
     );
 }
 
-/// One answer for each, in the order asked; each by itself.
+/// One call may advance several keys; each has its own answer, in the order given.
 pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     let names = ["a", "b", "c"];
@@ -847,7 +847,7 @@ pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
     assert_eq!((status.keys, status.counts[StreamCounter::Handled]), (3, 2));
 }
 
-/// The same key of two streams is two keys.
+/// The same key name in two streams is two keys.
 pub async fn streams_are_apart(store: Arc<dyn Store>) {
     let waters = Waters::new(store.clone());
     waters.hold("a", &[1]).await;
@@ -873,7 +873,7 @@ pub async fn streams_are_apart(store: Arc<dyn Store>) {
     assert_eq!(waters.positions("a").await, [1]);
 }
 
-/// What an operator sees of streams and keys.
+/// Operators see streams and their keys.
 pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     assert_eq!(waters.streams().await, []);
@@ -941,7 +941,7 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
     assert_eq!(waters.look("nobody").await, None);
 }
 
-/// Somebody who waits for something to do is told that a record came.
+/// A worker that waits for hints gets one when a record arrives.
 pub async fn a_hint_arrives_after_an_offer(store: Arc<dyn Store>) {
     let waters = Waters::new(store.clone());
     let mut hints = store.watch();
@@ -950,7 +950,7 @@ pub async fn a_hint_arrives_after_an_offer(store: Arc<dyn Store>) {
     assert!(hint.is_ok(), "no hint came");
 }
 
-/// Bounds are refused, with nothing done.
+/// Calls above the bounds are refused completely.
 pub async fn oversized_calls_are_misuse(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store.clone());
     let now = waters.0.now;

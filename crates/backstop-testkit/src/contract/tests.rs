@@ -27,7 +27,7 @@ fn every_case_is_in_the_list() {
     );
 }
 
-/// The forms in which a factory may give its store; that they compile is the test.
+/// The forms in which a factory may give its store; the test is that they compile.
 mod forms {
     use super::*;
 

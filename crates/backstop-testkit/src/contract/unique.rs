@@ -1,4 +1,4 @@
-//! Unique keys.
+//! Unique keys of jobs.
 
 use crate::given::{DONE, Scene, at, cancelled, dead, id, job, key, retry_at};
 use backstop_core::amend::{AmendAction, AmendRefusal};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const GONE: Outcome = Outcome::Done(DoneRetention::Gone);
 
-/// Whoever comes second learns who was first.
+/// A duplicate push gets the id of the job that holds the key.
 pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let answers = scene
@@ -35,7 +35,7 @@ pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.totals.enqueued, 1);
 }
 
-/// A key is one within its queue only.
+/// A key is unique within its queue only.
 pub async fn a_key_counts_in_its_queue(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene
@@ -47,7 +47,7 @@ pub async fn a_key_counts_in_its_queue(store: Arc<dyn Store>) {
         .await;
 }
 
-/// A live job holds its key wherever it is, and an end of any kind frees it.
+/// A live job holds its key in every state, and an end of any kind frees it.
 pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (round, outcome) in [DONE, GONE, dead(), cancelled()].into_iter().enumerate() {
@@ -83,7 +83,7 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
     }
 }
 
-/// An operator's end frees a key as well.
+/// A job that an operator cancels or deletes frees its key as well.
 pub async fn unique_key_frees_when_its_job_is_cancelled_or_deleted(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a").unique("k")]).await;
@@ -97,7 +97,7 @@ pub async fn unique_key_frees_when_its_job_is_cancelled_or_deleted(store: Arc<dy
     );
 }
 
-/// The end of an earlier holder must not take the key from the one who has it now.
+/// The end of a former holder does not take the key from its present holder.
 pub async fn a_former_holder_does_not_free_the_key_of_the_next(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a").unique("k")]).await;
@@ -110,7 +110,7 @@ pub async fn a_former_holder_does_not_free_the_key_of_the_next(store: Arc<dyn St
     );
 }
 
-/// A period ends a hold, however the job stands.
+/// A period ends a hold, whatever the state of the job.
 pub async fn unique_key_frees_at_the_end_of_its_period(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = UniqueConstraint {
@@ -134,7 +134,7 @@ pub async fn unique_key_frees_at_the_end_of_its_period(store: Arc<dyn Store>) {
     );
 }
 
-/// A key may reach less far than the life of its job.
+/// A key may be held for only a part of the states of its job.
 pub async fn unique_key_is_held_in_its_chosen_states_only(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let waiting = StateSet::of(&[JobState::Scheduled, JobState::Ready]);
@@ -159,12 +159,12 @@ pub async fn unique_key_is_held_in_its_chosen_states_only(store: Arc<dyn Store>)
     );
 }
 
-/// A key that outlasts success keeps the same work from being done twice within its period.
+/// A key that outlasts success prevents the same work from being done twice within its period.
 pub async fn a_key_may_outlast_its_job(store: Arc<dyn Store>) {
     for_each_outlasting(&mut Scene::new(store), "k", DONE).await;
 }
 
-/// Even where nothing of a done job stays listed.
+/// A key also outlasts a done job that is not kept.
 pub async fn a_key_may_outlast_a_job_that_is_gone(store: Arc<dyn Store>) {
     for_each_outlasting(&mut Scene::new(store), "k", GONE).await;
 }
@@ -188,7 +188,7 @@ async fn for_each_outlasting(scene: &mut Scene, text: &str, outcome: Outcome) {
     assert_eq!(scene.enqueue([twin]).await, [EnqueueOutcome::Inserted]);
 }
 
-/// Pruning tidies a list; it must not let the same work in again before its time.
+/// Pruning a job does not free a key whose hold lasts longer.
 pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = UniqueConstraint {
@@ -231,8 +231,8 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     assert_eq!(scene.enqueue([twin]).await, [EnqueueOutcome::Inserted]);
 }
 
-/// A key of a job that is gone is forgotten once its period is over, in steps; one without a period
-/// never.
+/// The key of a job that is gone is forgotten once its period is over, in steps; a key without a
+/// period is never forgotten.
 pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let states = StateSet::of(&JobState::ALL);
@@ -274,7 +274,7 @@ pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     );
 }
 
-/// A key left behind that has a new holder is the new holder's.
+/// Pruning does not free a key that has a new holder.
 pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = UniqueConstraint {
@@ -303,7 +303,7 @@ pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
     );
 }
 
-/// A job that comes back to life needs its key, and says who has it.
+/// A retry needs the unique key of the job; if another job holds it, the refusal names that job.
 pub async fn retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -335,7 +335,7 @@ pub async fn retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it(store: Ar
     );
 }
 
-/// However many push the same work at once, one job is made, and all learn which.
+/// Of many concurrent pushes with one key, one creates a job, and all learn its id.
 pub async fn of_many_pushes_at_once_one_gets_the_key(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let pushers = (0..32).map(|n| {

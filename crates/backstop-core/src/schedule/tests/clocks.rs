@@ -1,8 +1,8 @@
-//! What is left of a clock that was ahead, and of a rule that was replaced.
+//! The effects of a clock that was ahead, and of a rule that was replaced.
 
 use super::*;
 
-/// The days of the month, and what becomes of them.
+/// The days of the month with their outcomes.
 fn decided(
     schedule: &Schedule,
     standing: &ScheduleState,
@@ -61,8 +61,8 @@ fn what_a_clock_that_was_ahead_entered_without_a_job_counts_for_nothing() {
             "{what}: once it has a run it stays"
         );
     }
-    // What it fired, or may have fired, stands: its job is never made a second time, and what is
-    // still to come waits for its time.
+    // An instant that was fired, or may have been, stays: its job is never made twice. A future
+    // instant waits for its time.
     let due = entry(InstantOutcome::Due, ahead);
     assert!(
         !due.is_void(instant) && due.is_due(instant) && !due.is_due(instant.before(Span::secs(1)))
@@ -110,12 +110,12 @@ fn what_a_clock_that_was_ahead_noted_is_taken_back() {
     };
     standing.record_run(next.clone());
     assert_eq!(standing.last, Some(next));
-    // A pause that ended while the clock was ahead ended now.
+    // A pause that ended while the clock was ahead counts as ended now.
     standing.pause(now);
     standing.resume(ahead);
     standing.register(&schedule, time("2026-11-16T12:05:00Z"));
     assert!(!standing.is_paused_at(time("2026-11-17T08:30:00Z")));
-    // So did a rule that took over then.
+    // The same holds for a rule that took over while the clock was ahead.
     let other = Schedule {
         cron: Cron::new("0 9 * * *").unwrap(),
         ..schedule
@@ -182,7 +182,7 @@ fn a_rule_that_is_written_in_another_way_is_the_same() {
         time(NOON),
         "another zone is another rule"
     );
-    // A rhythm and the same times of day differ where clocks are changed.
+    // A rhythm and the same fixed times differ where clocks change.
     assert!(
         !Cron::new("*/30 2 * * *")
             .unwrap()
@@ -221,7 +221,7 @@ fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
         known: &BTreeSet::new(),
     };
     assert_eq!(missing(&new, seen, time(NOON)).len(), 3);
-    // Down for longer than anybody looks back: the oldest are explained.
+    // Down for longer than `look_back`: the oldest instants get an entry, too.
     let mut long = standing_of(&old, time("2026-10-01T00:00:00Z"));
     long.settle(&old, time("2026-11-06T20:00:00Z"));
     long.register(&new, time(NOON));
@@ -232,8 +232,7 @@ fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
         "{told:?}"
     );
     assert_eq!((told.len(), told[9].as_str()), (10, "16T08:30 due"));
-    // Nothing is expected of it from before `since`, nor from before it was first registered
-    // itself.
+    // No instant is expected from before `since`, nor from before the first registration.
     let late = Schedule {
         since: Some(time("2026-11-16T00:00:00Z")),
         ..new.clone()
@@ -259,7 +258,7 @@ fn a_rule_that_was_tried_and_taken_back_leaves_nothing_behind() {
     standing.settle(&old, time("2026-11-14T10:00:00Z"));
     standing.register(&tried, time("2026-11-14T10:00:00Z"));
     standing.settle(&tried, time("2026-11-14T11:00:00Z"));
-    // The old one goes on for two more days, until the next change.
+    // The old version runs for two more days, until the next change.
     standing.settle(&old, time("2026-11-16T11:00:00Z"));
     standing.register(&new, time(NOON));
     let known = ["2026-11-09T08:30:00Z", "2026-11-16T08:30:00Z"];

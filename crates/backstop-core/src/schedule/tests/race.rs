@@ -1,8 +1,8 @@
 //! Two virtual years of eight zones, with three schedulers that race, sleep and are killed between
-//! any two steps, and with a clock that is days ahead now and then: no instant fires twice, and
-//! none goes without an explanation that is true. How many instants there are was counted by
-//! another program, another language and another time zone database; and what is to be survived
-//! must have happened.
+//! any two steps, and with a clock that is sometimes days ahead. No instant fires twice, and each
+//! instant without a job has a true explanation. The expected numbers of instants were counted by
+//! another program, in another language and with another time zone database. The test also fails if
+//! one of the events to survive has not happened.
 
 use super::zones::ZONES;
 use super::*;
@@ -20,22 +20,22 @@ impl Dice {
     }
 }
 
-/// What all share: a store that answers one call at a time.
+/// The state that all schedulers share: a store that answers one call at a time.
 struct Shared {
     pages: BTreeMap<UtcDay, LedgerPage>,
     standing: ScheduleState,
-    /// When the job of an instant came in. Pruned ones leave their unique key behind.
+    /// When the job of each instant was enqueued. Pruned jobs leave their unique key behind.
     jobs: BTreeMap<Time, Time>,
-    /// How often a job was taken in for an instant.
+    /// How often a job was inserted for an instant.
     inserted: BTreeMap<Time, u32>,
-    /// How often one was offered that was there already.
+    /// How often an enqueue was refused because the job existed.
     refused: u32,
-    /// When somebody with a clock that was right decided, and when it had entered that.
+    /// When a scheduler with a correct clock decided, and when it had entered its decision.
     looks: BTreeMap<Time, Time>,
-    /// How often an instant was decided about anew, since a clock that was ahead had done so
-    /// before.
+    /// How often an instant was decided anew because the first decision was made by a clock that
+    /// was ahead.
     anew: u32,
-    /// Instants whose entry is the decision of a clock that was ahead.
+    /// Instants whose entry was made by a clock that was ahead.
     early: BTreeSet<Time>,
 }
 
@@ -59,7 +59,7 @@ impl Jumps {
         jumps
     }
 
-    /// The next one begins some weeks behind `after`.
+    /// The next jump begins some weeks after `after`.
     fn next(&mut self, after: Time) {
         self.from = after.after(Span::hours(24 + self.dice.roll(24 * 50).cast_signed()));
         self.until = self
@@ -93,8 +93,8 @@ struct Case {
 
 impl Case {
     fn years(&self) -> (Time, Time) {
-        // The island left out a day in December 2011. Years that are over: no country changes its
-        // mind about them.
+        // The island left out a day in December 2011. The years are past ones, because no country
+        // changes their rules any more.
         let (begin, end) = if self.zone == "Pacific/Apia" {
             (2011, 2013)
         } else {
@@ -107,10 +107,10 @@ impl Case {
     }
 }
 
-/// How often something came to pass, by its name.
+/// How often each named event happened.
 type Tally = BTreeMap<String, u32>;
 
-/// Where a scheduler is between two steps.
+/// The position of a scheduler between two steps.
 enum Step {
     Idle,
     Decided(Vec<LedgerEntry>),
@@ -118,13 +118,13 @@ enum Step {
     Fired(Vec<LedgerEntry>),
 }
 
-/// A process.
+/// A scheduler, which stands for one process.
 struct Scheduler {
     step: Step,
     settled: Option<Time>,
-    /// Behind which instant it looks, and when it decided.
+    /// The instant after which it looks, and when it decided.
     look: (Time, Time),
-    /// When it goes on.
+    /// When it takes its next step.
     awake: Time,
 }
 
@@ -138,7 +138,7 @@ impl Scheduler {
         }
     }
 
-    /// The next step, with what it knew when it took the last one.
+    /// Takes the next step, with what the scheduler knew at the last one.
     fn go_on(
         &mut self,
         schedule: &Schedule,
@@ -174,7 +174,7 @@ impl Scheduler {
                 Some(now)
             }
             Step::Decided(mut entries) => {
-                // A page at a time, as a store has it.
+                // One page at a time, as a store does it.
                 let day = entries.first().map(|entry| UtcDay::of(entry.instant));
                 for entry in entries.extract_if(.., |entry| Some(UtcDay::of(entry.instant)) == day)
                 {
@@ -225,7 +225,7 @@ impl Shared {
             .or_insert_with(|| LedgerPage::empty(day))
     }
 
-    /// Enters what was decided, by a clock that is ahead or right.
+    /// Enters a decision that was made by a clock that is ahead or correct.
     fn enter(&mut self, entry: LedgerEntry, now: Time, is_ahead: bool) {
         let is_known = self
             .page(entry.instant)
@@ -239,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// The store's rule: the first one is taken in, any other is answered with it.
+    /// The rule of the store: the first job is inserted, and any other one is answered with it.
     fn enqueue(&mut self, instant: Time, now: Time) -> Time {
         if let Some(at) = self.jobs.get(&instant) {
             self.refused += 1;
@@ -251,7 +251,7 @@ impl Shared {
     }
 }
 
-/// How long a process is away: mostly not, sometimes for minutes, hours or days.
+/// How long a process is away: mostly not at all, sometimes for minutes, hours or days.
 fn absence(dice: &mut Dice) -> Span {
     match dice.roll(40) {
         0..20 => Span::millis(dice.roll(2_000).cast_signed()),
@@ -293,12 +293,12 @@ fn check_raced(case: &Case, tally: &mut Tally) {
             break;
         }
         if now >= jumps.until {
-            // Whoever sleeps looks at the clock every few seconds.
+            // A sleeping scheduler looks at the clock every few seconds.
             for one in &mut schedulers {
                 one.awake = one.awake.min(now.after(Span::secs(10)));
             }
             *tally.entry("the clock jumped".to_owned()).or_default() += 1;
-            // None at the end: what it would decide about is not looked at any more.
+            // No jump at the end: nothing would check its decisions afterwards.
             jumps.next(if now.after(Span::days(80)) < end {
                 now
             } else {
@@ -313,7 +313,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
             pause_changes = now.after(Span::hours(dice.roll(24 * 40).cast_signed()));
         }
         if dice.roll(12) == 0 {
-            // Killed wherever it is; another one takes its place after a while.
+            // Kill a scheduler in any step; another one takes its place after a while.
             *tally
                 .entry(schedulers[at].step.killed().to_owned())
                 .or_default() += 1;
@@ -335,7 +335,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
             Span::millis(dice.roll(30).cast_signed())
         });
     }
-    // The last one sees everything through, undisturbed.
+    // The last scheduler completes everything, undisturbed.
     let mut last = Scheduler::new(end);
     last.go_on(&schedule, &mut shared, (end, false));
     while !matches!(last.step, Step::Idle) {
@@ -346,7 +346,7 @@ fn check_raced(case: &Case, tally: &mut Tally) {
 }
 
 impl Step {
-    /// What it is called to be killed here.
+    /// The name of the event that a scheduler is killed in this step.
     const fn killed(&self) -> &'static str {
         match self {
             Self::Idle => "killed between looks",
@@ -402,12 +402,12 @@ fn check_ledger(
         );
         let inserted = shared.inserted.get(instant).copied().unwrap_or_default();
         assert_eq!(inserted, u32::from(has_job), "{name}: {entry:?}");
-        // In a pause: an odd number of its changes came before.
+        // The schedule is paused after an odd number of changes.
         let is_paused = pauses.iter().filter(|change| **change <= *instant).count() % 2 == 1;
         let is_early = shared.early.contains(instant);
         if is_early && !has_job {
-            // It stands only because nobody looked from its instant on, until the clock was there
-            // again or nobody looks back so far.
+            // The entry of a clock that was ahead stays only if no scheduler looked after the
+            // instant, until the clock reached the entry's time or the instant was too old.
             let until = entry.at.before(Span::minutes(1)).max(*instant);
             let seen = *instant..until.min(instant.after(case.missed.look_back));
             let looked = shared
@@ -416,7 +416,7 @@ fn check_ledger(
                 .find(|(_, entered)| **entered < until);
             assert_eq!(looked, None, "{name}: {entry:?}");
         } else {
-            // What was agreed on before its time knew of no later pause.
+            // An entry from before its instant could not know of a later pause.
             let is_true = is_true(entry, is_paused && !is_early, &case.missed, &entries);
             assert!(is_true, "{name}: {entry:?}, paused: {is_paused}");
         }
@@ -445,7 +445,7 @@ fn check_ledger(
     );
 }
 
-/// Whether what the ledger says of an instant can be so.
+/// Whether the outcome in the ledger can be true.
 fn is_true(
     entry: &LedgerEntry,
     is_paused: bool,
@@ -488,7 +488,7 @@ const DUE: [[usize; 4]; 8] = [
     [731, 2_924, 208, 731],
 ];
 
-/// What all cases together must have seen.
+/// The events that must have happened over all cases together.
 const HAPPENED: [&str; 14] = [
     "coalesced",
     "decided anew",

@@ -1,5 +1,5 @@
-//! Two years of eight zones, walked minute by minute around every change of their clocks: an oracle
-//! that shares nothing with the rules but the words.
+//! Two years of eight zones, checked minute by minute around every clock change: an oracle that
+//! shares no code with the rules.
 
 use super::*;
 use jiff::Timestamp;
@@ -28,12 +28,12 @@ const EXPRESSIONS: [(&str, bool); 9] = [
     ("*/7 2 * * *", false),
 ];
 
-/// Whether a local minute fits, by the fields alone.
+/// Whether a local minute matches the expression, judged by its fields alone.
 fn fits(cron: &croner::Cron, local: jiff::civil::DateTime) -> bool {
     cron.is_time_matching(&local).unwrap()
 }
 
-/// The instants in [from, until), found by looking at every minute.
+/// The instants in [from, until), found by checking every minute.
 fn walked(cron: &str, is_fixed: bool, zone: &TimeZone, from: i64, until: i64) -> Vec<Time> {
     let pattern: croner::Cron = cron.parse().unwrap();
     let local = |second: i64| zone.to_datetime(Timestamp::from_second(second).unwrap());

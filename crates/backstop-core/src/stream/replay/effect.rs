@@ -1,4 +1,4 @@
-//! What a replay tells.
+//! The output of a replay.
 
 use crate::name::StreamKey;
 use crate::stream::counts::{StreamCounter, StreamCounts};
@@ -12,25 +12,25 @@ pub struct ReplayEffect {
     pub at_ms: i64,
     pub key: StreamKey,
     pub effect: &'static str,
-    /// At which position; the first of a range, the lowest held of a key, the watermark of one that
-    /// was cleared.
+    /// The position of the effect: the first of a range, the lowest held one of a key that waits or
+    /// gives up, or the watermark of a key that was cleared.
     pub position: Option<i64>,
     /// The last position of a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<i64>,
-    /// How many positions, or records.
+    /// The number of positions or records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// When a wait ends, in milliseconds.
+    /// The end of a wait, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
-    /// The how manieth wait, or the how manieth run that failed.
+    /// The number of the wait, or of the failed run; both count from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Where a duplicate is, if that is off the grid of its key.
+    /// The off-grid position of a duplicate, if it is off the grid of its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub off_step: Option<OffStep>,
-    /// Where a handled record is, if that is off the grid of its key.
+    /// The off-grid position of a handled record, if it is off the grid of its key.
     #[serde(skip)]
     pub off_grid: Option<OffStep>,
 }
@@ -73,7 +73,7 @@ pub struct ReplaySummary {
     pub handled: u64,
     pub misses: u64,
     pub duplicates: u64,
-    /// Those of the duplicates that are off the grid of their key.
+    /// Duplicates that are off the grid of their key.
     #[serde(skip_serializing_if = "is_zero")]
     pub off_step: u64,
     pub late: u64,

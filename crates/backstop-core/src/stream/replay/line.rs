@@ -1,4 +1,4 @@
-//! A line of a replay's input.
+//! One line of the input of a replay.
 
 use crate::name::{InvalidName, StreamKey};
 use crate::payload::Payload;
@@ -7,7 +7,7 @@ use crate::time::Time;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Something that happens at a time.
+/// An event and its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplayLine {
     pub at: Time,
@@ -16,25 +16,25 @@ pub struct ReplayLine {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplayEvent {
-    /// A record arrives, and its handler fails so many times.
+    /// A record arrives, and its handler fails `fail` times.
     Record {
         record: Record,
-        /// How often its handler fails.
+        /// How often the handler fails before it succeeds.
         fail: u32,
     },
     Forget(StreamKey),
     Disable(StreamKey),
-    /// A key is enabled again.
+    /// An operator enables a key again.
     Enable(StreamKey),
-    /// The store stops to answer.
+    /// The store stops answering calls.
     StoreDown,
     StoreUp,
 }
 
-/// A line that cannot be played.
+/// A line that the replay cannot play.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReplayLine {
-    /// Not what a line looks like.
+    /// The line is not valid JSON of a known shape.
     #[error(
         "{0}; write {{\"at_ms\":0,\"key\":\"a\",\"position\":60000}}, {{\"at_ms\":0,\"key\":\"a\",\"event\":\"forget\"}} or {{\"at_ms\":0,\"event\":\"store_down\"}}"
     )]
@@ -45,11 +45,11 @@ pub enum InvalidReplayLine {
     Key(#[from] InvalidName),
     #[error(transparent)]
     Record(#[from] InvalidRecord),
-    /// A line from the past.
+    /// The time of the line is before the time of the line before it.
     #[error("at_ms {at_ms} comes after {after_ms}; lines must be in the order of their at_ms")]
     OutOfOrder {
         at_ms: i64,
-        /// The time it was already.
+        /// The time that the replay has already reached.
         after_ms: i64,
     },
 }
@@ -69,7 +69,7 @@ struct ReplayLineInput<'a> {
 }
 
 impl ReplayLine {
-    /// Reads a line; `step` is that of records that bring none.
+    /// Parses a line. `step` is the default for records without a `step_ms`.
     pub fn parse(text: &str, step: Option<i64>) -> Result<Self, InvalidReplayLine> {
         let written: ReplayLineInput<'_> = serde_json::from_str(text)
             .map_err(|error| InvalidReplayLine::Shape(error.to_string()))?;

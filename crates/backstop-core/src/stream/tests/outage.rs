@@ -1,5 +1,5 @@
-//! A key whose records are not all in sight: more than a load brings, or worked on without the
-//! store.
+//! A key whose records are not all in memory: there are more than one load brings, or it was worked
+//! on offline.
 
 use super::super::call::KeyStep;
 use super::recovery::{Kept, STEP, record};
@@ -9,8 +9,7 @@ use crate::time::Time;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Works a key through as far as it goes without waiting; answers what the handler was called for,
-/// in slots.
+/// Works on a key as far as possible without waiting. Returns the handler calls, in slots.
 fn worked(window: &mut KeyWindow, rules: &StreamRules, now: Time) -> Vec<String> {
     let mut called = Vec::new();
     while let Some(step) = window.next(rules, now) {
@@ -31,8 +30,8 @@ fn worked(window: &mut KeyWindow, rules: &StreamRules, now: Time) -> Vec<String>
     called
 }
 
-/// As a worker does: loads, takes in what was brought, works, writes; again while there is more to
-/// do at once.
+/// Acts like a worker: loads the key, adds the records brought, works, and writes; repeats this
+/// while there is more to do at once.
 fn taken(
     kept: &mut Kept,
     in_hand: &[i64],
@@ -102,7 +101,7 @@ fn what_arrived_under_a_worker_that_died_counts_as_added() {
     };
     window.complete(call, Time::default());
     kept.advance(window.take_change());
-    // It dies here, with 3 and 5 kept and not yet looked at.
+    // The worker dies here, with 3 and 5 stored and not yet examined.
     taken(&mut kept, &[], None, &usual(), Time::default());
     assert_eq!(
         (kept.counts.held(), kept.counts[StreamCounter::Added]),
@@ -161,7 +160,7 @@ fn a_clock_that_is_set_back_makes_no_retry_later() {
     );
 }
 
-/// A process that was not asked for this key for a while.
+/// A process that has not worked on this key for a while.
 fn stale(kept: &Kept) -> KeyWindow {
     let key = StreamKey::new("a").unwrap();
     KeyWindow::offline_without_lease(key, kept.load().remember())
@@ -273,22 +272,23 @@ fn halted_and_disabled_keys_stay_so_without_the_store() {
 }
 
 proptest! {
-    /// Two processes, one store that comes and goes: whoever gets a record handles it, with the
-    /// store or without.
+    /// Two processes share one store that comes and goes. Each record is handled by the process
+    /// that gets it, online or offline.
     #[test]
     fn every_record_is_handled_once_whoever_gets_it_and_whatever_the_store_does(
         arrivals in prop::collection::vec((1_i64..14, 0_usize..2, 0_u8..4), 1..40),
     ) {
         let rules = rules(|rules| rules.max_held = 1_000);
         let (mut kept, now) = (Kept::default(), Time::default());
-        // A key that is new in an outage has no baseline that all would know of.
+        // A key that is new during an outage has no baseline that all processes know.
         taken(&mut kept, &[0], None, &rules, now);
         let mut lanes: [Option<KeyWindow>; 2] = [None, None];
         let mut known = [RememberedKey::default(), RememberedKey::default()];
         let (mut called, mut brought, mut is_down) = (Vec::new(), BTreeSet::new(), false);
         for (slot, process, chance) in arrivals {
             is_down = if is_down { chance != 0 } else { chance == 1 };
-            // One record goes to one process only: without the store two cannot know of each other.
+            // Each record goes to one process only: while the store is down, two processes cannot
+            // know of each other.
             if !brought.insert(slot) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What holds whatever arrives.
+//! Properties of streams that hold for all arrivals.
 
 use super::super::replay::{Replay, ReplayEvent, ReplayLine};
 use super::*;
@@ -63,7 +63,7 @@ fn any_rules() -> impl Strategy<Value = StreamRules> {
     )
 }
 
-/// What became of each position of a key, in order of time.
+/// The effects of each key, in order of time.
 fn by_key(effects: &[ReplayEffect]) -> BTreeMap<StreamKey, Vec<&ReplayEffect>> {
     let mut by_key: BTreeMap<StreamKey, Vec<&ReplayEffect>> = BTreeMap::new();
     for effect in effects {
@@ -86,8 +86,8 @@ proptest! {
         for (key, effects) in by_key(&effects) {
             let mut ends: Vec<i64> = Vec::new();
             for effect in effects.iter().filter(|e| ["handled", "miss", "miss_range", "dead"].contains(&e.effect)) {
-                // A correction that fails for good is a dead letter of a position that has ended
-                // before.
+                // A correction that fails for good is a dead letter of a position that has already
+                // ended.
                 let is_correction = effect.effect == "dead" && ends.last() >= effect.position.as_ref();
                 ends.extend(positions(effect).into_iter().filter(|_| !is_correction));
             }
@@ -132,7 +132,7 @@ proptest! {
         drain in prop_oneof![Just(DrainMode::Immediate), Just(DrainMode::Scheduled)],
     ) {
         // Slot n is due at n minutes and arrives up to 170 s later; at most three are under way at
-        // a time.
+        // once.
         let mut arriving: Vec<(i64, i64)> = (0_i64..)
             .zip(&delays)
             .map(|(slot, delay)| (slot * STEP + if slot == 0 { 0 } else { *delay }, slot))

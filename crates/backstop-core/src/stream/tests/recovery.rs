@@ -1,5 +1,5 @@
-//! A key through crashes: whoever works on it may die between any two steps, and brings its records
-//! again.
+//! A key that survives crashes: its worker may die between any two steps, and its records are
+//! brought again.
 
 use super::super::call::{HandlerCall, KeyStep};
 use super::*;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub(super) const STEP: i64 = 60;
 
-/// What a store keeps of a key, in as few words as possible.
+/// The minimal state that a store keeps of a key.
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) watermark: Option<i64>,
@@ -18,7 +18,7 @@ pub(super) struct Kept {
     pub(super) arrived: u64,
     pub(super) records: BTreeMap<i64, StoredRecord>,
     pub(super) counts: StreamCounts,
-    /// How many records a load brings.
+    /// The number of records that one load brings.
     pub(super) window: usize,
 }
 
@@ -101,16 +101,15 @@ pub(super) fn record(slot: i64) -> Record {
     }
 }
 
-/// How a worker gets a record: in its own hands, or through the store.
+/// How a worker gets a record: directly from its producer, or through the store.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     InHand,
     Offered,
 }
 
-/// Works the key through, writing after each call; dies after `crash_after` of its calls and
-/// writes, before what it did last is written. What it had in hand and was not written is brought
-/// again.
+/// Works on the key and writes after each call. Dies after `crash_after` of its calls and writes,
+/// before the last one is written. Records in memory that were not written are brought again.
 fn work(
     kept: &mut Kept,
     in_hand: &[Record],
@@ -170,8 +169,8 @@ proptest! {
             now = now.after(Span::secs(61));
             run(&mut kept, &[], now, &mut calls, &mut crashes);
         }
-        // The call that was in flight comes again, at once and as it was, or as the record that
-        // meanwhile arrived for it.
+        // The call in flight is repeated at once: unchanged, or as the record that has arrived for
+        // it meanwhile.
         calls.dedup_by_key(|call| call.position());
         let positions: Vec<i64> = calls.iter().map(|call| call.position()).collect();
         prop_assert!(positions.is_sorted_by(|one, next| one < next), "{calls:?}");

@@ -1,4 +1,4 @@
-//! What follows for a key.
+//! The next step of a key.
 
 use super::KeyWindow;
 use crate::stream::call::{HandlerCall, KeyEvent, KeyStep};
@@ -10,7 +10,8 @@ use crate::stream::rules::{DrainMode, LatePolicy, StreamRules};
 use crate::time::Time;
 
 impl KeyWindow {
-    /// What follows; `None` if nothing does until something arrives or [`Window::wake`] has come.
+    /// The next step; `None` if there is none until a record arrives or [`KeyWindow::wake`] is
+    /// reached.
     pub fn next(&mut self, rules: &StreamRules, now: Time) -> Option<KeyStep> {
         if let Some(note) = self.look_at_arrivals(rules, now) {
             return Some(KeyStep::Event(note));
@@ -25,14 +26,14 @@ impl KeyWindow {
         note.map(KeyStep::Event)
     }
 
-    /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else
-    /// begins.
+    /// Like [`KeyWindow::next`], for a worker that shuts down: it holds all arrivals and calls no
+    /// handler.
     pub fn hold_arrivals(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         self.look_at_arrivals(rules, now)
             .or_else(|| self.hold_fresh())
     }
 
-    /// When there is something to decide again, if nothing arrives.
+    /// When to call [`KeyWindow::next`] again if no record arrives.
     pub fn wake(&self, rules: &StreamRules, now: Time) -> Option<Time> {
         if self.state.disabled || self.state.halted.is_some() {
             return None;
@@ -48,13 +49,13 @@ impl KeyWindow {
             return Some(now);
         }
         if self.head().is_none() {
-            // What was not loaded can be, once what was is gone.
+            // Records that were not loaded can be loaded once the loaded ones are gone.
             return (self.beyond > 0 || !self.state.ahead.is_empty()).then_some(now);
         }
         Some(self.state.wait.map_or(now, |wait| self.until(wait, rules)))
     }
 
-    /// Arrivals become duplicates, late ones, ignored ones, or join what is held.
+    /// Classifies arrivals as duplicate, late or ignored, or adds them to the held records.
     fn look_at_arrivals(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         while let Some((position, held)) = self.arrivals.pop() {
             if self.state.disabled {
@@ -77,7 +78,7 @@ impl KeyWindow {
         None
     }
 
-    /// What a record is that is not ahead of the watermark; `None` if it is to be handled.
+    /// Classifies a record that is not ahead of the watermark; `None` if the handler is to get it.
     fn check_passed(
         &mut self,
         position: i64,
@@ -117,8 +118,8 @@ impl KeyWindow {
             return None;
         }
         self.cross_offline_ranges();
-        // Overtaken while it waited, by another worker or by one without the store: it must not
-        // stand in the way.
+        // Another worker, or an offline one, passed this position while the record waited. It must
+        // not block the key.
         if let Some((position, step)) = self.head().map(|(position, held)| (position, held.step))
             && let Some(note) = self.check_passed(position, step, rules, now)
         {
@@ -126,7 +127,7 @@ impl KeyWindow {
             return Some(KeyStep::Event(note));
         }
         if let Some(failing) = self.state.failing.as_mut() {
-            // After the clock was set back, the wait is still no longer than it was.
+            // If the clock was set back, the wait is still no longer than it was at the failure.
             let latest = failing
                 .wait
                 .map_or(i64::MAX, |wait| now.as_micros().saturating_add(wait));
@@ -140,8 +141,8 @@ impl KeyWindow {
         (!self.is_blocked(rules, now)).then_some(KeyStep::Call(call))
     }
 
-    /// The call that would bring the lowest record that is held, or what was handled without the
-    /// store, nearer to its turn, if it is not to wait.
+    /// The next handler call for the lowest held record (or the first offline range), or `None` if
+    /// it must wait.
     fn next_call(&self, rules: &StreamRules, now: Time) -> Option<HandlerCall> {
         let head = self.head();
         if let Some((position, _)) = head.filter(|(position, _)| self.is_passed(*position)) {
@@ -171,12 +172,13 @@ impl KeyWindow {
             let has_its_turn = self.is_wait_over || gives_up || self.is_retry_due(position, now);
             return (!waits_its_turn || has_its_turn).then_some(HandlerCall::Handle { position });
         }
-        // A record whose handler failed had its turn, whatever has changed since.
+        // A record whose handler failed already had its turn. It keeps it, whatever has changed
+        // since.
         (gives_up || self.is_retry_due(position, now))
             .then(|| self.next_missing(watermark, position, held.step, rules))
     }
 
-    /// The next miss before what was handled without the store, if no record comes first.
+    /// The next miss below the first offline range, if no held record comes before that range.
     fn miss_before_offline_range(
         &self,
         head: Option<i64>,
@@ -195,7 +197,7 @@ impl KeyWindow {
         .then_some(call)
     }
 
-    /// How many positions of the grid lie between the watermark and a record of this step.
+    /// The number of missing grid positions between the watermark and a record of this step.
     pub(super) fn count_missing(&self, watermark: i64, position: i64, step: i64) -> u64 {
         let has_changed = self.state.step.is_some_and(|former| former != step);
         let count = if has_changed {
@@ -206,7 +208,7 @@ impl KeyWindow {
         u64::try_from(count).unwrap_or(0)
     }
 
-    /// The next miss of a gap that is given up, or the record behind it.
+    /// The next miss of a gap that the key gives up, or the record behind the gap.
     fn next_missing(
         &self,
         watermark: i64,
@@ -228,7 +230,7 @@ impl KeyWindow {
         }
     }
 
-    /// Whether the stream waits for whom this record belongs to.
+    /// Whether the rollout covers the record's tenant, so that the stream waits for it.
     fn is_covered(&self, rules: &StreamRules, held: &HeldRecord) -> bool {
         rules
             .rollout
@@ -241,7 +243,7 @@ impl KeyWindow {
             .is_some_and(|failing| failing.due <= now.as_micros())
     }
 
-    /// Whether the next call failed before and is not to be tried again yet.
+    /// Whether the next call has failed and its next attempt is not due yet.
     fn is_blocked(&self, rules: &StreamRules, now: Time) -> bool {
         let Some(failing) = self
             .state
@@ -264,7 +266,7 @@ impl KeyWindow {
         Some(KeyEvent::Held { position })
     }
 
-    /// Counts a record as waiting.
+    /// Counts a fresh record as waiting.
     pub(super) fn hold(&mut self, position: i64) {
         if !self.fresh.remove(&position) {
             return;
@@ -280,7 +282,7 @@ impl KeyWindow {
         self.has_held = true;
     }
 
-    /// Too much is held, or it was waited for long enough.
+    /// Gives up if the key holds too many records, or has waited long enough.
     fn give_up(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let (position, _) = self.head()?;
         if self.state.halted.is_some()
@@ -333,7 +335,7 @@ impl KeyWindow {
                 wait.attempt + 1
             }
             Some(wait) => {
-                // After the clock was set back, the wait is still no longer than its step.
+                // If the clock was set back, the wait is still no longer than its step.
                 let latest = now.after(rules.wait(wait.attempt)).as_micros();
                 self.state.wait = Some(GapWait {
                     due: wait.due.min(latest),
@@ -355,7 +357,7 @@ impl KeyWindow {
         })
     }
 
-    /// Nothing is held any more.
+    /// Ends the wait once the key holds nothing any more.
     fn empty(&mut self) -> Option<KeyEvent> {
         if self.beyond > 0 || !self.state.ahead.is_empty() {
             return None;
@@ -372,7 +374,7 @@ impl KeyWindow {
         })
     }
 
-    /// When a wait ends: no record is held for longer than `hold_for`.
+    /// When a wait ends: at its due time, or earlier if a record has been held for `hold_for`.
     fn until(&self, wait: GapWait, rules: &StreamRules) -> Time {
         let due = Time::from_micros(wait.due);
         self.oldest()

@@ -1,13 +1,13 @@
-//! A key that goes on without the store, and comes back to it.
+//! A key that continues while the store is down, and merges the result once it is back.
 //!
-//! | what was known of the key when the store fell silent | without the store | back at the store |
+//! | known when the store went down | while the store is down | when the store is back |
 //! |---|---|---|
-//! | everything: it was in hand | goes on from its watermark with what it held, at once and with misses | the watermark moves on |
-//! | where it once was, or nothing | what is not known to be old is handled at once; misses are declared from the first record on | what was handled is an island ahead of the watermark |
+//! | everything: this worker held the key's lease | the key continues from its watermark with what it held, at once and with misses | the watermark moves on |
+//! | an old watermark, or nothing | each record not known to be old is handled at once; misses are declared from the first record on | the handled positions become an offline range ahead of the watermark |
 //!
-//! What lies before an island is made up for at once when the store is back: what is held there is
-//! handled, what is missing is declared missing. Declaring it without having asked the store would
-//! tell of misses that others handled.
+//! When the store is back, the key catches up below an offline range at once: it handles the
+//! records held there, and declares the missing positions missed. An offline worker does not
+//! declare those itself, because other workers may have handled them.
 
 use super::KeyWindow;
 use crate::limits::OFFLINE_RANGES_MAX;
@@ -18,7 +18,8 @@ use crate::stream::record::HeldRecord;
 use crate::stream::stored::KeyChange;
 use crate::time::Time;
 
-/// What is known of a key that is not in hand: where it once was. Others may have gone on since.
+/// What a worker remembers of a key whose lease it no longer holds: an old watermark. Other workers
+/// may have moved the key on since.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RememberedKey {
     watermark: Option<i64>,
@@ -34,7 +35,7 @@ impl RememberedKey {
 }
 
 impl KeyWindow {
-    /// What to remember of the key for when the store falls silent.
+    /// What to remember of the key in case the store goes down.
     pub fn remember(&self) -> RememberedKey {
         let KeyState {
             ahead,
@@ -50,7 +51,7 @@ impl KeyWindow {
         }
     }
 
-    /// A key without the store, of which only this is known.
+    /// An offline window of a key of which only an old watermark is known.
     pub fn offline_without_lease(key: StreamKey, known: RememberedKey) -> Self {
         let mut window = Self::new(key);
         window.lacks_lease = true;
@@ -61,7 +62,8 @@ impl KeyWindow {
         window
     }
 
-    /// The same key as it goes on without the store: what is known, without what is held there.
+    /// An offline copy of this window: the same state, without the held records, which are in the
+    /// store.
     #[must_use]
     pub fn offline_copy(&self) -> Self {
         let mut window = Self::new(self.key.clone());
@@ -74,8 +76,8 @@ impl KeyWindow {
         window
     }
 
-    /// The same key as it goes on when the store did not take in its last change: with all that is
-    /// in hand.
+    /// An offline copy for when the store did not accept the last change: it keeps all records in
+    /// memory, and the counts of that change.
     #[must_use]
     pub fn offline_with_unsaved(&self, unsaved: &KeyChange) -> Self {
         Self {
@@ -84,8 +86,7 @@ impl KeyWindow {
         }
     }
 
-    /// Lets go of records that cannot be handled without the store: whoever brought them keeps
-    /// them.
+    /// Drops records that cannot be handled offline: their producer keeps them.
     pub fn release(&mut self, positions: impl IntoIterator<Item = i64>) {
         for position in positions {
             let Some(held) = self.held.remove(&position) else {
@@ -100,7 +101,7 @@ impl KeyWindow {
         }
     }
 
-    /// Takes over what was done for this key without the store, while that did not answer.
+    /// Merges what an offline window did for this key while the store was down.
     pub fn catch_up(&mut self, offline: Self) {
         let counted = self.state.waiting;
         if let (Some((from, step)), Some(to)) = (offline.from, offline.watermark) {
@@ -142,7 +143,8 @@ impl KeyWindow {
         }
         let mut counts = offline.counts;
         let unknown = |at: &i64| !self.stored.contains(at);
-        // What waits in memory only was counted as added, and arrives here.
+        // Records that wait only in memory were counted as added. They arrive again here and are
+        // counted then.
         let waiting = offline
             .held
             .iter()
@@ -171,8 +173,8 @@ impl KeyWindow {
         self.is_passed(position) && !self.state.missed.contains(position)
     }
 
-    /// What was added and removed without the store may be unknown to it or not. What waits now is
-    /// known: the rest follows from that.
+    /// Corrects the counts after an outage. The store may or may not know what was added and
+    /// removed offline. The number of records that wait now is known, and the rest follows from it.
     fn balance(&mut self, counted: u64, offline: &StreamCounts) {
         let waiting = self.held.values().filter(|held| held.waits).count() as u64 + self.beyond;
         let (added, removed) = (
@@ -185,7 +187,7 @@ impl KeyWindow {
         self.state.waiting = waiting;
     }
 
-    /// Whether this position was handled or passed, with or without the store.
+    /// Whether this position was handled or passed, online or offline.
     pub(super) fn is_passed(&self, position: i64) -> bool {
         let is_behind = |mark: Option<i64>| mark.is_some_and(|mark| position <= mark);
         is_behind(self.known_watermark)
@@ -198,8 +200,8 @@ impl KeyWindow {
                 .any(|island| island.covers(position))
     }
 
-    /// Whether nobody has looked at this position, although later ones were handled: only without
-    /// the store.
+    /// Whether this position was never examined although later ones were handled, which happens
+    /// only offline.
     pub(super) fn is_unexamined(&self, position: i64) -> bool {
         self.is_before_first(position)
             && !self.is_passed(position)
@@ -210,7 +212,7 @@ impl KeyWindow {
         self.lacks_lease && self.from.is_some_and(|(from, _)| position < from)
     }
 
-    /// A record that nobody had looked at is an island of its own.
+    /// Records an unexamined position as an offline range of its own.
     pub(super) fn pass_separately(&mut self, position: i64) {
         let step = self.held.get(&position).map_or(1, |held| held.step);
         self.leave(position);
@@ -222,8 +224,7 @@ impl KeyWindow {
         });
     }
 
-    /// Moves the watermark over what was handled without the store, where nothing lies before it
-    /// any more.
+    /// Moves the watermark past offline ranges that have no missing position below them any more.
     pub(super) fn cross_offline_ranges(&mut self) {
         if self.lacks_lease && self.watermark.is_none() {
             return;
@@ -244,7 +245,7 @@ impl KeyWindow {
         }
     }
 
-    /// How many positions are missing between the watermark and what was handled without the store.
+    /// The number of missing positions between the watermark and an offline range.
     fn missing_before(&self, ahead: &OfflineRange) -> u64 {
         let Some(watermark) = self.watermark else {
             return 0;

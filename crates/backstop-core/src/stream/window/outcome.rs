@@ -1,4 +1,4 @@
-//! What came of a call.
+//! The result of a handler call.
 
 use super::KeyWindow;
 use crate::limits::EVENT_REASON_CHARS_MAX;
@@ -10,41 +10,42 @@ use crate::stream::key_state::{FailingCall, OffStepRecord};
 use crate::stream::rules::{DeadRecordPolicy, StreamRules};
 use crate::time::{Span, Time};
 
-/// What a record's handling showed.
+/// What the window found out when a call succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CallCompletion {
-    /// How many positions right before it were declared missing.
+    /// The number of positions directly before the record that were declared missed.
     pub missing: u64,
-    /// Where it was, if that was off the grid of its key, which goes on from it.
+    /// Set if the record is off the grid of its key. The grid then continues from this position.
     pub off_step: Option<OffStep>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailedCallDecision {
-    /// The key is blocked until the call is tried again.
+    /// The key is blocked until the next attempt of the call.
     Retry {
         until: Time,
-        /// The how manieth run has failed.
+        /// The number of failed runs so far.
         attempt: u32,
     },
-    /// It failed for good: it is to become a dead letter, and then [`Window::buried`].
+    /// The call failed for good: the caller writes a dead letter, and then calls
+    /// [`KeyWindow::bury`].
     ForGood {
-        /// The how manieth run has failed.
+        /// The number of failed runs so far.
         attempt: u32,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HandlerFailure<'a> {
-    /// How long the handler itself wants to wait.
+    /// The wait that the handler itself asks for.
     pub requested_wait: Option<Span>,
     pub error: &'a str,
-    /// A random draw, to spread the wait.
+    /// A random draw, for the jitter of the wait.
     pub roll: RandomDraw,
 }
 
 impl KeyWindow {
-    /// The call did what it should.
+    /// Records that the call succeeded.
     pub fn complete(&mut self, call: HandlerCall, now: Time) -> CallCompletion {
         match call {
             HandlerCall::Handle { .. } => self.counts[StreamCounter::Handled] += 1,
@@ -96,7 +97,7 @@ impl KeyWindow {
         }
     }
 
-    /// The handler wants to be called again then; nothing went wrong.
+    /// Postpones the call to `until`, as its handler asked. This is no failure.
     pub fn put_off(&mut self, call: HandlerCall, until: Time, now: Time) {
         let former = self.state.failing_at(call.position());
         let (failures, error) = former.map_or((0, String::new()), |former| {
@@ -105,10 +106,10 @@ impl KeyWindow {
         self.block(call, failures, until, &error, now);
     }
 
-    /// The key goes no further before the call was tried again.
+    /// Blocks the key until the next attempt of the call.
     fn block(&mut self, call: HandlerCall, failures: u32, until: Time, error: &str, now: Time) {
         let position = call.position();
-        // A failing record waits like one behind a gap does.
+        // A failing record waits like a record behind a gap.
         self.hold(position);
         let since = self
             .state
@@ -126,7 +127,7 @@ impl KeyWindow {
         });
     }
 
-    /// The call failed for good and is a dead letter.
+    /// Records that the call failed for good and is a dead letter now.
     pub fn bury(&mut self, call: HandlerCall, rules: &StreamRules) {
         self.counts[StreamCounter::Dead] += 1;
         match rules.on_dead {
@@ -140,8 +141,8 @@ impl KeyWindow {
         }
     }
 
-    /// Sets a halted key going again, with the record it halted at or past it; whether it was
-    /// halted.
+    /// Resumes a halted key, with the record at which it halted or with the next one. Returns
+    /// whether the key was halted.
     pub fn resume(&mut self, halted_at: ResumeFrom) -> bool {
         let Some(position) = self.state.halted.take() else {
             return false;
@@ -161,7 +162,7 @@ impl KeyWindow {
         true
     }
 
-    /// The key goes past what the call was about.
+    /// Moves the key past the position or range of a call.
     fn pass(&mut self, call: HandlerCall) -> CallCompletion {
         if self.state.failing_at(call.position()).is_some() {
             self.state.failing = None;
@@ -197,7 +198,7 @@ impl KeyWindow {
         self.leave(position);
         self.watermark = self.watermark.max(Some(position));
         self.state.step = step.or(self.state.step);
-        // Progress: the next gap has a wait of its own.
+        // The key made progress, so the next gap gets a new wait.
         self.state.wait = None;
         CallCompletion {
             missing: std::mem::take(&mut self.state.gap),
@@ -213,7 +214,7 @@ impl KeyWindow {
         self.watermark = self.watermark.max(Some(last));
     }
 
-    /// A record leaves the hold.
+    /// Removes a held record, and counts that.
     pub(super) fn leave(&mut self, position: i64) {
         let Some(held) = self.held.remove(&position) else {
             return;
@@ -223,17 +224,17 @@ impl KeyWindow {
             self.state.waiting = self.state.waiting.saturating_sub(1);
             self.counts[StreamCounter::Removed] += 1;
         } else if self.state.waiting > 0 {
-            // It came in behind others that wait, and went on at once.
+            // The record arrived behind waiting records and left without waiting.
             self.counts[StreamCounter::Added] += 1;
             self.counts[StreamCounter::Removed] += 1;
         }
     }
 }
 
-/// Where a halted key goes on.
+/// Where a halted key resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResumeFrom {
-    /// With the record it halted at.
+    /// With the record at which it halted.
     SameRecord,
     NextRecord,
 }

@@ -36,16 +36,16 @@ struct Play {
     rules: TableRules,
     desk: TableState,
     rows: Vec<Time>,
-    /// When each row was tried, in its turn or out of it.
+    /// When each row was tried, in turn or out of turn.
     tries: Vec<Vec<Time>>,
-    /// As of when a row was looked at that was tried in its turn.
+    /// The time of the tick for which each row was last tried in turn.
     looked: Vec<Time>,
     /// Rows that their owner has locked.
     locked: Vec<usize>,
 }
 
 impl Play {
-    /// Of every band some rows.
+    /// A play with some rows of every band.
     fn new(rows: usize) -> Self {
         let age = |row: usize| Span::minutes(10).times(1 << row.min(10));
         let rows: Vec<Time> = (0..rows).map(|row| NOON.before(age(row))).collect();
@@ -69,7 +69,7 @@ impl Play {
         self.rules.judge(row, since, at)
     }
 
-    /// One pass; the rows that it tried.
+    /// Runs one pass, and returns the rows that it tried.
     fn pass(&mut self, at: Time, limit: usize) -> Vec<usize> {
         let mut tried = self.orphans(at);
         let mut is_left = self.desk.round.is_some();
@@ -108,7 +108,7 @@ impl Play {
         }
     }
 
-    /// Tries first what others passed over.
+    /// Tries the orphans and the formerly locked rows first.
     fn orphans(&mut self, at: Time) -> Vec<usize> {
         self.desk.recall_locked();
         let mut tried = Vec::new();
@@ -124,7 +124,7 @@ impl Play {
         tried
     }
 
-    /// Somebody was killed with a row in hand, and it is tried out of its turn.
+    /// A runner was killed while it held the row, so the row is tried out of turn.
     fn adopt(&mut self, row: usize, at: Time) {
         self.tries[row].push(at);
         self.desk.note_extra_rows(vec![row.to_string()], at);
@@ -286,7 +286,7 @@ fn more_than_can_be_remembered_is_remembered_coarsely_and_never_too_early() {
         let tried = play.pass(minutes(5 * tick), 1);
         assert_eq!(tried, [usize::try_from(tick).expect("a row")]);
     }
-    // Nothing ticks any more: whoever was tried for the last tick is not tried again.
+    // No band ticks any more, so a row tried for the last tick is not tried again.
     play.pass(minutes(1_996), 400);
     let last = minutes(1_995);
     for (row, tries) in play.tries.iter().enumerate() {
@@ -311,7 +311,7 @@ proptest! {
             let at = minutes(minute);
             let before: Vec<Option<Time>> = play.tries.iter().map(|tries| tries.last().copied()).collect();
             if let Some(Some(last)) = before.get(adopted).filter(|last| **last != Some(at)) {
-                // What somebody had in hand is tried again, whether it is due or not.
+                // A row of a killed runner is tried again, whether it is due or not.
                 prop_assert!(*last < at);
                 play.adopt(adopted, at);
             }
@@ -319,7 +319,7 @@ proptest! {
             let tried = play.pass(at, limit);
             for (row, last) in before.into_iter().enumerate() {
                 let is_tried = tried.contains(&row);
-                // What is left of a tick is looked at as of that tick, while there is no newer one.
+                // The rest of a tick is tried for that tick, as long as there is no newer one.
                 let looked = if is_tried { play.looked[row] } else { at };
                 prop_assert!(looked == at || !play.rules.has_ticked(looked, at));
                 let is_due = play.fate(row, last, looked) == RowDecision::Due;

@@ -1,5 +1,5 @@
-//! Random histories: a broker that remembers commits, a client that fetches from there, a sink that
-//! answers when it likes.
+//! Random histories: a broker that remembers commits, a client that fetches from there, and a sink
+//! that answers in any order.
 
 use super::{
     BufferRoom, MessageBatch, OffsetCommit, OffsetCommitResult, PartitionAssignment,
@@ -37,8 +37,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays a history. After each step: whatever is committed has been taken in, and no bound is
-/// passed.
+/// Plays a history. After each step, only accepted records are committed, and no bound is exceeded.
 pub(super) fn play(steps: &[Step]) {
     let mut world = World::new();
     for step in steps {
@@ -51,14 +50,14 @@ pub(super) fn play(steps: &[Step]) {
 struct World {
     assignment: PartitionAssignment,
     now: Instant,
-    /// The next offset that the client fetches, of each partition that is assigned.
+    /// The next offset that the client fetches, of each assigned partition.
     position: BTreeMap<i32, i64>,
     paused: BTreeSet<i32>,
-    /// Whether another record may be taken before the next plan.
+    /// Whether another record may arrive before the next plan.
     room: BufferRoom,
     out: Vec<MessageBatch>,
     sent: Vec<OffsetCommit>,
-    /// What the broker has.
+    /// The offsets that the broker has stored.
     committed: BTreeMap<i32, i64>,
     taken_in: BTreeSet<(i32, i64)>,
 }
@@ -102,7 +101,7 @@ impl World {
                 self.committed.get(&partition).copied().unwrap_or(0),
             );
             self.assignment.assign(vec![place(partition)]);
-            // A poll that brings an assignment brings no record.
+            // A poll that delivers an assignment delivers no record.
             self.room = BufferRoom::None;
         }
     }
@@ -137,7 +136,8 @@ impl World {
         self.sent.append(&mut plan.commits);
     }
 
-    /// A batch is given up only if it no longer counts; as long as it does, it is tried again.
+    /// Ends a batch. A batch is abandoned only if its partition was taken away; otherwise it is
+    /// retried.
     fn end(&mut self, nth: usize, end: SinkOutcome) {
         let batch = self.out.remove(nth);
         let end = if self.assignment.is_owned(&batch.ticket) {
@@ -156,8 +156,7 @@ impl World {
         self.assignment.end_batch(&batch.ticket, end);
     }
 
-    /// The broker answers all commits; it takes none for a partition that has gone to somebody
-    /// else.
+    /// The broker answers all commits, but stores none for a partition that has another owner.
     fn answer(&mut self, answer: OffsetCommitResult) {
         for commit in std::mem::take(&mut self.sent) {
             if answer == OffsetCommitResult::Committed
@@ -193,7 +192,7 @@ impl World {
         assert_eq!(records, self.assignment.records);
     }
 
-    /// From here on everything ends well. Then nothing is left to be done.
+    /// From here on everything succeeds. In the end, nothing is left to do.
     fn settle(&mut self) {
         while self.assignment.is_busy() {
             while !self.out.is_empty() {
@@ -214,7 +213,7 @@ impl World {
     }
 }
 
-/// Offsets have gaps.
+/// The next offset; offsets in these histories have gaps.
 fn next(offset: i64) -> i64 {
     offset + 1 + offset % 2
 }

@@ -373,7 +373,9 @@ pub(crate) async fn change_command(
             command,
         );
         cell.0 = desired_state.map(|desired_state| match current_command {
-            Some(current_command) if current_command.desired_state == desired_state => current_command,
+            Some(current_command) if current_command.desired_state == desired_state => {
+                current_command
+            }
             _ => ActiveCommand {
                 desired_state,
                 at,

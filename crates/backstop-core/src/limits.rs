@@ -35,7 +35,7 @@ pub const REFUSED_FOR: Span = Span::secs(30);
 /// had the permission.
 pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
 pub const DECLARE_MAX: usize = 1_000;
-/// Queues one claim may name.
+/// Queues that one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 pub const SETTLE_MAX: usize = 5_000;
 /// Leases that one heartbeat may name.
@@ -252,7 +252,7 @@ pub const EVENT_REASON_CHARS_MAX: usize = 256;
 pub const REASON_CHARS_MAX: usize = 200;
 /// Characters of a text to search for in payloads.
 pub const SEARCH_CHARS_MAX: usize = 200;
-/// Probes a breaker may let through.
+/// Probes that a breaker may admit.
 pub const BREAKER_CALLS_MAX: u32 = 1_000;
 /// The longest time that a breaker may wait before its first probe.
 pub const RECOVERY_TIMEOUT_MAX: Span = Span::hours(24);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | pace | the bucket drains one run every `per / count` |
 //! | burst | so many runs may start at once; `count` by default |
-//! | any window of length `w` | at most `burst + w · count / per` runs, whoever asks and however |
+//! | any window of length `w` | at most `burst + w · count / per` runs, in all workers together |
 //! | a caller's clock is behind, by less than a minute | the most advanced clock seen counts |
 //! | a run that comes at the very instant a place is free | is admitted |
 //! | a clock is set back | the level counts from now on |

@@ -15,7 +15,7 @@
 //! | the same, but the run made up for a lost one | the same; the history says so | no |
 //! | handler program cannot start | released for [`crate::limits::UNSTARTED_WAIT`] | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
-//! | worker vanished, job not charged ([`crate::blame`]) | back to its old place | no |
+//! | worker vanished, job not charged ([`crate::blame`]) | released at once | no |
 
 use crate::breaker::CallOutcome;
 use crate::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};

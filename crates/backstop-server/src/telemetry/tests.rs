@@ -413,7 +413,7 @@ pub(crate) fn exported() -> BTreeSet<String> {
         .collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for file in [
-        "backstop/src/engine/meters.rs",
+        "backstop/src/engine/metrics.rs",
         "backstop/src/idempotence.rs",
         "backstop/src/schedules/metrics.rs",
         "backstop/src/streams/metrics.rs",

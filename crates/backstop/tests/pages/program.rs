@@ -1,4 +1,4 @@
-use backstop::{Backstop, RunError, Run, Task};
+use backstop::{Backstop, Run, RunError, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]

@@ -29,14 +29,14 @@
 
 use crate::failure::FailureHistory;
 use crate::lease::{LeasedRun, WorkerName};
-use crate::limits::{LOST_LEASES_MAX, LOST_WITHIN};
+use crate::limits::{LOST_LEASES_UNTIL_DEAD, LOST_WITHIN};
 use crate::port::SeizedRun;
 use crate::time::Time;
 use crate::verdict::{Outcome, Settlement, judge_lost};
 use std::collections::BTreeSet;
 
 /// The workers that a job lost in the last 72 h, latest last. A job with at least one is a suspect.
-pub fn strikes(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<String> {
+pub fn find_lost_workers(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<String> {
     // Without a lost lease there is no need to parse the history.
     if lost_leases == 0 {
         Vec::new()
@@ -47,17 +47,20 @@ pub fn strikes(lost_leases: u32, history: &FailureHistory, now: Time) -> Vec<Str
 
 /// Whether a job has lost a worker lately. A worker runs at most one such job at a time.
 pub fn is_suspect(run: &LeasedRun, now: Time) -> bool {
-    !strikes(run.lost_leases, &run.history, now).is_empty()
+    !find_lost_workers(run.lost_leases, &run.history, now).is_empty()
 }
 
 /// Whether the next lost lease would make this job dead.
 pub fn is_at_last_strike(run: &LeasedRun, now: Time) -> bool {
-    let strikes = strikes(run.lost_leases, &run.history, now).len();
-    strikes > 0 && strikes + 1 >= LOST_LEASES_MAX
+    let strikes = find_lost_workers(run.lost_leases, &run.history, now).len();
+    strikes > 0 && strikes + 1 >= LOST_LEASES_UNTIL_DEAD
 }
 
 /// The workers of a batch that vanished while a suspect ran.
-pub fn accused_workers(batch: &[SeizedRun], now: Time) -> impl Iterator<Item = &WorkerName> {
+pub fn workers_lost_with_suspect_running(
+    batch: &[SeizedRun],
+    now: Time,
+) -> impl Iterator<Item = &WorkerName> {
     let begun = batch
         .iter()
         .filter(move |seized| seized.begun && is_suspect(&seized.run, now));
@@ -71,7 +74,9 @@ pub fn judge_vanished(
     before: &BTreeSet<WorkerName>,
     now: Time,
 ) -> Vec<Settlement> {
-    let accused: BTreeSet<&WorkerName> = accused_workers(batch, now).chain(before).collect();
+    let accused: BTreeSet<&WorkerName> = workers_lost_with_suspect_running(batch, now)
+        .chain(before)
+        .collect();
     let judge = |seized: &SeizedRun| {
         let is_charged = if is_suspect(&seized.run, now) {
             seized.begun

@@ -62,7 +62,7 @@ pub enum CallOutcome {
 pub struct CallReport {
     /// The epoch under which the call was admitted.
     pub epoch: u64,
-    pub sign: CallOutcome,
+    pub outcome: CallOutcome,
 }
 
 /// What a breaker would admit.
@@ -190,7 +190,7 @@ impl Breaker {
 
     /// Whether it is closed without recent failures: a report of a success would then change
     /// nothing.
-    pub fn is_calm(&self) -> bool {
+    pub fn has_no_recent_failures(&self) -> bool {
         self.state == BreakerState::Closed && self.failures == 0
     }
 
@@ -288,12 +288,12 @@ impl Breaker {
 
     /// Records how calls ended, in this order. Reports of an older epoch are late and change
     /// nothing.
-    pub fn record(&mut self, settings: &BreakerSettings, signals: &[CallReport], now: Time) {
+    pub fn record(&mut self, settings: &BreakerSettings, reports: &[CallReport], now: Time) {
         self.follow_clock(now);
-        for signal in signals {
+        for signal in reports {
             match self.state {
                 BreakerState::Closed if signal.epoch == self.epoch => {
-                    self.record_call(settings, signal.sign, now);
+                    self.record_call(settings, signal.outcome, now);
                 }
                 BreakerState::HalfOpen { first_epoch, .. }
                     if (first_epoch..self.epoch).contains(&signal.epoch) =>
@@ -416,23 +416,23 @@ impl Breaker {
         matches!(self.state, BreakerState::Open { since } if now >= since.after(settings.recovery_timeout))
     }
 
-    fn record_call(&mut self, settings: &BreakerSettings, sign: CallOutcome, now: Time) {
-        self.count(sign, now);
-        if sign == CallOutcome::Success {
+    fn record_call(&mut self, settings: &BreakerSettings, outcome: CallOutcome, now: Time) {
+        self.count(outcome, now);
+        if outcome == CallOutcome::Success {
             self.failures = 0;
         }
-        if sign == CallOutcome::Failure && self.failures >= settings.failure_threshold {
+        if outcome == CallOutcome::Failure && self.failures >= settings.failure_threshold {
             self.open(in_a_row(self.failures), now);
         }
     }
 
     fn record_probe(&mut self, settings: &BreakerSettings, signal: CallReport, now: Time) {
-        self.count(signal.sign, now);
+        self.count(signal.outcome, now);
         self.take_back(signal.epoch, 1);
         let BreakerState::HalfOpen { successes, .. } = &mut self.state else {
             return;
         };
-        match signal.sign {
+        match signal.outcome {
             CallOutcome::Neutral => {}
             CallOutcome::Failure => self.open("a probe failed".to_owned(), now),
             CallOutcome::Success => {
@@ -445,9 +445,9 @@ impl Breaker {
         }
     }
 
-    fn count(&mut self, sign: CallOutcome, now: Time) {
+    fn count(&mut self, outcome: CallOutcome, now: Time) {
         self.total_calls = self.total_calls.saturating_add(1);
-        if sign == CallOutcome::Failure {
+        if outcome == CallOutcome::Failure {
             self.failures = self.failures.saturating_add(1);
             self.last_failure_time = Some(now);
         }

@@ -219,11 +219,11 @@ impl Gate {
             ProbeResult::Lived(signal) => signal,
             ProbeResult::Died { epoch, had_room } if had_room && lacked_room => CallReport {
                 epoch,
-                sign: CallOutcome::Success,
+                outcome: CallOutcome::Success,
             },
             ProbeResult::Died { epoch, .. } => CallReport {
                 epoch,
-                sign: CallOutcome::Failure,
+                outcome: CallOutcome::Failure,
             },
         };
         let signals: Vec<CallReport> = news.probes.iter().map(signal).collect();

@@ -164,7 +164,7 @@ pub const LEASE_REQUEST_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 /// Clocks of one deployment are never so far apart for long.
 pub const SET_BACK_MIN: Span = Span::minutes(1);
 /// Lost leases within [`LOST_WITHIN`] after which a job counts as one that kills its workers.
-pub const LOST_LEASES_MAX: usize = 3;
+pub const LOST_LEASES_UNTIL_DEAD: usize = 3;
 pub const LOST_WITHIN: Span = Span::hours(72);
 
 /// Letters of a stream's name: as many as a queue's, less the prefix of the queue that holds its

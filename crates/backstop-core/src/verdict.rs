@@ -22,7 +22,7 @@ use crate::failure::{ErrorReport, FailureCause, FailureHistory, FailureRecord};
 use crate::fingerprint::Fingerprint;
 use crate::job::JobState;
 use crate::lease::{Lease, LeasedRun, WorkerName};
-use crate::limits::{DELAY_MAX, LOST_LEASES_MAX, LOST_WITHIN};
+use crate::limits::{DELAY_MAX, LOST_LEASES_UNTIL_DEAD, LOST_WITHIN};
 use crate::retry::{RandomDraw, RetryDecision, RetryPolicy};
 use crate::time::{Span, Time};
 use std::fmt;
@@ -53,7 +53,7 @@ pub enum RunEnding {
 impl RunEnding {
     /// What the ending tells the breaker about the service behind the handler. A job that was
     /// rejected for its own sake, or put off, tells nothing.
-    pub const fn sign(&self) -> CallOutcome {
+    pub const fn judge_service(&self) -> CallOutcome {
         match self {
             Self::Done => CallOutcome::Success,
             Self::Failed {
@@ -224,7 +224,7 @@ pub struct Settlement {
 
 /// True if a power cut may lose this commit: the leases simply expire again, and the jobs are taken
 /// over once more. A store need not wait for the disk then.
-pub fn may_be_undone(settlements: &[Settlement]) -> bool {
+pub fn can_skip_fsync(settlements: &[Settlement]) -> bool {
     settlements
         .iter()
         .all(|settlement| matches!(settlement.outcome, Outcome::Lost { .. }))
@@ -234,9 +234,9 @@ pub fn may_be_undone(settlements: &[Settlement]) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requeue {
     /// Behind all other jobs of its priority level.
-    Back,
+    End,
     /// Its place before the claim: it has waited its turn already.
-    Front,
+    OldPlace,
 }
 
 /// The change that a store writes for an outcome.
@@ -270,7 +270,7 @@ impl Outcome {
         let ended = |state, history, reason| JobTransition {
             state,
             run_at: None,
-            requeue: Requeue::Back,
+            requeue: Requeue::End,
             attempts: 1,
             anew: false,
             lost_leases: 0,
@@ -306,22 +306,22 @@ impl Outcome {
             Self::Retry { at, history, anew } => JobTransition {
                 history: Some(history),
                 anew: *anew,
-                ..waits(*at, JobState::Retrying, Requeue::Back)
+                ..waits(*at, JobState::Retrying, Requeue::End)
             },
             Self::Released { at } => JobTransition {
                 attempts: 0,
-                ..waits(*at, JobState::Scheduled, Requeue::Front)
+                ..waits(*at, JobState::Scheduled, Requeue::OldPlace)
             },
             Self::Reran { at, history } => JobTransition {
                 attempts: 0,
                 history: Some(history),
-                ..waits(*at, JobState::Scheduled, Requeue::Front)
+                ..waits(*at, JobState::Scheduled, Requeue::OldPlace)
             },
             Self::Lost { at, history } => JobTransition {
                 attempts: 0,
                 lost_leases: 1,
                 history: Some(history),
-                ..waits(*at, JobState::Retrying, Requeue::Front)
+                ..waits(*at, JobState::Retrying, Requeue::OldPlace)
             },
         }
     }
@@ -452,7 +452,7 @@ pub fn judge_lost(run: &LeasedRun, vanished: &LostLease, now: Time) -> Outcome {
         run.lease.job,
     );
     let history = run.history.with_failure(failure);
-    if history.lost_since(now, LOST_WITHIN) >= LOST_LEASES_MAX {
+    if history.lost_since(now, LOST_WITHIN) >= LOST_LEASES_UNTIL_DEAD {
         return Outcome::Dead {
             reason: EndReason::CrashedWorker,
             history,

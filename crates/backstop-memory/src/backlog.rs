@@ -8,7 +8,7 @@ use backstop_core::lease::{LeaseNumber, end_after_clock_set_back, extend_lease, 
 use backstop_core::limits::{
     BEAT_LEASES_MAX, CLAIM_BYTES_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, SEIZE_MAX, SETTLE_MAX,
 };
-use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_lease_duration};
 use backstop_core::port::{
     BeatRequest, BeatResult, Claim, ClaimResult, EnqueueOutcome, JobStore, PromoteResult,
     QueueState, SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, StoreError, StoreResult,
@@ -52,7 +52,7 @@ impl JobStore for MemoryStore {
             .into_iter()
             .partition(|lease| state.is_current(lease));
         for lease in current {
-            if let Some((_, record)) = state.record(lease.job) {
+            if let Some((_, record)) = state.find_job_mut(lease.job) {
                 record.begun = true;
             }
         }
@@ -77,7 +77,7 @@ impl JobStore for MemoryStore {
 
     async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
-        check_term("beat", beat.until, now)?;
+        check_lease_duration("beat", beat.until, now)?;
         let mut state = self.lock_state("beating")?;
         state.workers.insert(beat.worker, (now, beat.queues));
         let (current, lost): (Vec<Lease>, Vec<Lease>) = beat
@@ -99,17 +99,17 @@ impl JobStore for MemoryStore {
     async fn promote(&self, max: usize, now: Time) -> StoreResult<PromoteResult> {
         let mut state = self.lock_state("promoting")?;
         let due: Vec<_> = state
-            .due
+            .waiting_by_run_at
             .iter()
             .take_while(|(at, _)| *at <= now)
             .take(max.min(PROMOTE_MAX))
             .copied()
             .collect();
         for entry in &due {
-            state.due.remove(entry);
-            state.put(entry.1, JobState::Ready, Requeue::Back);
+            state.waiting_by_run_at.remove(entry);
+            state.enter_state(entry.1, JobState::Ready, Requeue::End);
         }
-        let next_due = state.due.first().map(|(at, _)| *at);
+        let next_due = state.waiting_by_run_at.first().map(|(at, _)| *at);
         drop(state);
         if !due.is_empty() {
             self.notify_watchers();
@@ -122,7 +122,7 @@ impl JobStore for MemoryStore {
     }
 
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
-        check_term("seize", seize.until, now)?;
+        check_lease_duration("seize", seize.until, now)?;
         let mut state = self.lock_state("seizing")?;
         if !state.claims.contains_key(&seize.number) {
             take_over(&mut state, &seize, now);
@@ -177,7 +177,7 @@ fn hand_out(state: &mut MemoryState, claim: &Claim, now: Time) {
 
 fn settle(state: &mut MemoryState, settlement: &Settlement, now: Time) -> SettleOutcome {
     let (lease, outcome) = (&settlement.lease, &settlement.outcome);
-    let Some((arrival, record)) = state.record(lease.job) else {
+    let Some((arrival, record)) = state.find_job_mut(lease.job) else {
         return SettleOutcome::Stale;
     };
     if record.queue != lease.queue {
@@ -197,7 +197,7 @@ fn settle(state: &mut MemoryState, settlement: &Settlement, now: Time) -> Settle
     {
         return SettleOutcome::Full;
     }
-    if let Some((_, record)) = state.record(lease.job) {
+    if let Some((_, record)) = state.find_job_mut(lease.job) {
         record.settled = Some((lease.number, outcome.tag()));
     }
     state.apply(arrival, &transition, now);
@@ -298,13 +298,13 @@ impl MemoryState {
     }
 
     fn is_current(&mut self, lease: &Lease) -> bool {
-        self.record(lease.job)
+        self.find_job_mut(lease.job)
             .is_some_and(|(_, record)| record.queue == lease.queue && lease.wins(record.lease))
     }
 
     /// Whether the last settlement of the job was made under this lease.
     fn is_settled(&mut self, lease: &Lease) -> bool {
-        self.record(lease.job).is_some_and(|(_, record)| {
+        self.find_job_mut(lease.job).is_some_and(|(_, record)| {
             record.queue == lease.queue
                 && record
                     .settled

@@ -9,7 +9,10 @@ use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder, StoreError
 impl MemoryState {
     pub(crate) fn page(&self, query: &ListJobsRequest) -> StoreResult<ListJobsResult> {
         let filter = &query.filter;
-        let fitting = self.jobs.iter().filter(|(_, record)| record.fits(filter));
+        let fitting = self
+            .jobs
+            .iter()
+            .filter(|(_, record)| record.matches(filter));
         let mut order: Vec<_> = fitting
             .map(|(arrival, record)| (position(record, *arrival, query), *arrival))
             .collect();

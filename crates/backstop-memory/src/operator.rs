@@ -276,7 +276,7 @@ impl MemoryState {
         let max = amendment.max.clamp(1, AMEND_MAX);
         let (mut found, mut last) = (Vec::new(), None);
         for (looked, (arrival, record)) in self.jobs.range((after, Bound::Unbounded)).enumerate() {
-            let fits = record.fits(filter) && amendment.permits(record.state).is_ok();
+            let fits = record.matches(filter) && amendment.permits(record.state).is_ok();
             if looked == SCAN_MAX || (fits && found.len() == max) {
                 return Ok((found, last.map(|arrival| format!("amended~{arrival}"))));
             }
@@ -292,7 +292,7 @@ impl MemoryState {
         amendment: &AmendJobsRequest,
         now: Time,
     ) -> Result<(), AmendRefusal> {
-        let (arrival, record) = self.record(id).ok_or(AmendRefusal::NotFound)?;
+        let (arrival, record) = self.find_job_mut(id).ok_or(AmendRefusal::NotFound)?;
         if amendment
             .within()
             .is_some_and(|queue| *queue != record.queue)
@@ -313,7 +313,7 @@ impl MemoryState {
             AmendAction::Retry => self.retry(arrival, now)?,
             AmendAction::Move(to) => self.move_to(arrival, to, now)?,
             AmendAction::Cancel => {
-                self.take(arrival);
+                self.leave_state(arrival);
                 if let Some(record) = self.jobs.get_mut(&arrival) {
                     record.finished_at = Some(now);
                     record.reason = Some(EndReason::Operator);
@@ -323,10 +323,10 @@ impl MemoryState {
                         .totals
                         .cancelled += 1;
                 }
-                self.put(arrival, JobState::Cancelled, Requeue::Back);
+                self.enter_state(arrival, JobState::Cancelled, Requeue::End);
             }
             AmendAction::Delete => {
-                self.take(arrival);
+                self.leave_state(arrival);
                 self.remove_key_of(arrival);
                 self.forget(arrival, now);
             }
@@ -338,14 +338,14 @@ impl MemoryState {
         if self.jobs[&arrival].state.is_final() {
             self.retake_key(arrival, now)?;
         }
-        self.take(arrival);
+        self.leave_state(arrival);
         if let Some(record) = self.jobs.get_mut(&arrival) {
             if record.state.is_final() {
                 record.revive();
             }
             record.run_at = now;
         }
-        self.put(arrival, JobState::Ready, Requeue::Back);
+        self.enter_state(arrival, JobState::Ready, Requeue::End);
         Ok(())
     }
 
@@ -390,7 +390,7 @@ impl MemoryState {
             },
             now,
         );
-        self.take(arrival);
+        self.leave_state(arrival);
         if let Some(record) = self.jobs.get_mut(&arrival) {
             record.unique = unique;
             record.attempts = burial.attempts;
@@ -408,7 +408,7 @@ impl MemoryState {
                 .totals
                 .dead += 1;
         }
-        self.put(arrival, JobState::Dead, Requeue::Back);
+        self.enter_state(arrival, JobState::Dead, Requeue::End);
         EnqueueOutcome::Inserted
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct MemoryState {
     pub(crate) ids: BTreeMap<JobId, ArrivalNumber>,
     pub(crate) queues: BTreeMap<QueueName, MemoryQueue>,
     pub(crate) ready: BTreeMap<(QueueName, Priority, u64), ArrivalNumber>,
-    pub(crate) due: BTreeSet<(Time, ArrivalNumber)>,
+    pub(crate) waiting_by_run_at: BTreeSet<(Time, ArrivalNumber)>,
     pub(crate) claims: BTreeMap<LeaseNumber, OpenClaim>,
     pub(crate) keys: BTreeMap<(QueueName, UniqueKey), KeyHolding>,
     pub(crate) cells: BTreeMap<String, Cell>,
@@ -105,7 +105,7 @@ pub(crate) struct KeyHolding {
 }
 
 impl MemoryState {
-    pub(crate) fn record(&mut self, id: JobId) -> Option<(ArrivalNumber, &mut MemoryJob)> {
+    pub(crate) fn find_job_mut(&mut self, id: JobId) -> Option<(ArrivalNumber, &mut MemoryJob)> {
         let arrival = *self.ids.get(&id)?;
         self.jobs.get_mut(&arrival).map(|record| (arrival, record))
     }
@@ -203,7 +203,7 @@ impl MemoryState {
         let Some(victim) = Priority::ALL.iter().rev().find_map(in_line) else {
             return false;
         };
-        self.take(victim);
+        self.leave_state(victim);
         if let Some(record) = self.jobs.get_mut(&victim) {
             record.finished_at = Some(now);
             record.reason = Some(EndReason::Overflow);
@@ -215,7 +215,7 @@ impl MemoryState {
         } else {
             &mut totals.cancelled
         }) += 1;
-        self.put(victim, state, Requeue::Back);
+        self.enter_state(victim, state, Requeue::End);
         true
     }
 
@@ -265,19 +265,19 @@ impl MemoryState {
             settled: None,
         };
         self.jobs.insert(arrival, record);
-        self.put(arrival, state, Requeue::Back);
+        self.enter_state(arrival, state, Requeue::End);
         arrival
     }
 
     /// Puts a job that [`Self::take`] has removed into the index of `state`.
-    pub(crate) fn put(&mut self, arrival: ArrivalNumber, state: JobState, place: Requeue) {
+    pub(crate) fn enter_state(&mut self, arrival: ArrivalNumber, state: JobState, place: Requeue) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
         };
         record.state = state;
         match state {
             JobState::Ready => {
-                if place == Requeue::Back {
+                if place == Requeue::End {
                     let queue = self.queues.entry(record.queue.clone()).or_default();
                     record.seq = queue.next_seq;
                     queue.next_seq += 1;
@@ -286,14 +286,14 @@ impl MemoryState {
                     .insert((record.queue.clone(), record.priority, record.seq), arrival);
             }
             JobState::Scheduled | JobState::Retrying => {
-                self.due.insert((record.run_at, arrival));
+                self.waiting_by_run_at.insert((record.run_at, arrival));
             }
             JobState::Running | JobState::Done | JobState::Dead | JobState::Cancelled => {}
         }
     }
 
     /// Removes a job from the index of its state, and from its claim.
-    pub(crate) fn take(&mut self, arrival: ArrivalNumber) {
+    pub(crate) fn leave_state(&mut self, arrival: ArrivalNumber) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
         };
@@ -303,7 +303,7 @@ impl MemoryState {
             self.ready
                 .remove(&(record.queue.clone(), record.priority, record.seq));
         }
-        self.due.remove(&(record.run_at, arrival));
+        self.waiting_by_run_at.remove(&(record.run_at, arrival));
         record.vanished = None;
         if let Some(number) = record.lease.take() {
             self.leave_claim(arrival, number);
@@ -353,7 +353,7 @@ impl MemoryState {
         transition: &JobTransition<'_>,
         now: Time,
     ) {
-        self.take(arrival);
+        self.leave_state(arrival);
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
         };
@@ -375,7 +375,7 @@ impl MemoryState {
             JobState::Cancelled => totals.cancelled += 1,
             JobState::Scheduled | JobState::Ready | JobState::Running | JobState::Retrying => {}
         }
-        self.put(arrival, transition.state, transition.requeue);
+        self.enter_state(arrival, transition.state, transition.requeue);
         if transition.gone {
             self.forget(arrival, now);
         }
@@ -416,7 +416,7 @@ impl MemoryState {
 }
 
 impl MemoryJob {
-    pub(crate) fn fits(&self, filter: &Filter) -> bool {
+    pub(crate) fn matches(&self, filter: &Filter) -> bool {
         filter.fits(&self.queue, &self.kind, self.state, self.fingerprint)
     }
 

@@ -7,7 +7,7 @@ use backstop_core::limits::{
     KEY_RECORDS_MAX, PAGE_BYTES_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX,
 };
 use backstop_core::port::KeyLeaseHolder;
-use backstop_core::port::backlog::{check_count, check_term};
+use backstop_core::port::backlog::{check_count, check_lease_duration};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
     AdvanceOutcome, KeyAdvance, KeyFilter, KeyLease, KeyLeaseAction, KeySelection, KeyStatus,
@@ -91,7 +91,7 @@ impl StreamStore for MemoryStore {
         now: Time,
     ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
-        check_term("keep", until, now)?;
+        check_lease_duration("keep", until, now)?;
         let mut state = self.lock_state("keeping keys")?;
         let lost = leases.into_iter().filter(|lease| {
             let stream = state.streams.get_mut(&lease.stream);

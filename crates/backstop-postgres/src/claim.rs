@@ -54,7 +54,7 @@ pub(crate) async fn seize(
     now: Time,
 ) -> StoreResult<SeizeResult> {
     let (look, max) = (
-        scan_hints.begin_scan(&ScanTarget::Leases, now),
+        scan_hints.begin_scan(&ScanTarget::ExpiredLeases, now),
         seize.max.min(SEIZE_MAX),
     );
     let params = [
@@ -75,7 +75,7 @@ pub(crate) async fn seize(
     // A skipped lease is locked by another session, which may roll back. The lease is then still
     // the first expired one, so the next scan must not start behind it.
     if !more && !passed {
-        scan_hints.record_empty(ScanTarget::Leases, look, now);
+        scan_hints.record_cleared(ScanTarget::ExpiredLeases, look, now);
     }
     let mut held = in_order(rows, seize.number)?;
     held.sort_by(|one, other| one.place.cmp(&other.place));

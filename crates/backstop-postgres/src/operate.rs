@@ -27,7 +27,7 @@ pub(crate) async fn promote(
     max: usize,
     now: Time,
 ) -> StoreResult<PromoteResult> {
-    let look = scan_hints.begin_scan(&ScanTarget::Waiting, now);
+    let look = scan_hints.begin_scan(&ScanTarget::WaitingJobs, now);
     let params = [
         (&row::number(max.min(PROMOTE_MAX)) as _, Type::INT4),
         (&now.as_micros() as _, Type::INT8),
@@ -42,7 +42,7 @@ pub(crate) async fn promote(
     let moved: i32 = row::get(row, 0)?;
     let next_due = row::get::<Option<i64>>(row, 1)?.map(Time::from_micros);
     if next_due.is_none_or(|due| due > now) {
-        scan_hints.record_empty(ScanTarget::Waiting, look, now);
+        scan_hints.record_cleared(ScanTarget::WaitingJobs, look, now);
     }
     Ok(PromoteResult {
         moved: usize::try_from(moved).unwrap_or(0),
@@ -305,7 +305,7 @@ async fn prune_queues(
     let looks: Vec<(ScanTarget, ScanStart)> = ended
         .map(|of| (of.clone(), scan_hints.begin_scan(&of, now)))
         .collect();
-    let keys = scan_hints.begin_scan(&ScanTarget::Keys, now);
+    let keys = scan_hints.begin_scan(&ScanTarget::ExpiredUniqueKeys, now);
     let column = |of: fn(&Retention) -> i64| -> Vec<i64> {
         shelves.iter().map(|(_, shelf)| of(shelf)).collect()
     };
@@ -363,11 +363,11 @@ async fn prune_queues(
     let is_done = left_nothing_to.iter().any(Option::is_some);
     for ((of, look), to) in looks.into_iter().zip(left_nothing_to) {
         if let Some(to) = to {
-            scan_hints.record_empty(of, look, Time::from_micros(to));
+            scan_hints.record_cleared(of, look, Time::from_micros(to));
         }
     }
     if is_done && !pruned.more {
-        scan_hints.record_empty(ScanTarget::Keys, keys, now);
+        scan_hints.record_cleared(ScanTarget::ExpiredUniqueKeys, keys, now);
     }
     Ok(pruned)
 }

@@ -19,22 +19,22 @@ const REMEMBERED_MAX: usize = 10_000;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ScanTarget {
-    Waiting,
-    Leases,
+    WaitingJobs,
+    ExpiredLeases,
     /// The keys of a stream that are due.
-    Due(StreamName),
+    DueStreamKeys(StreamName),
     /// The ended jobs of a queue whose retention is over.
     Ended(QueueName, JobState),
     /// The unique keys whose period is over.
-    Keys,
+    ExpiredUniqueKeys,
 }
 
 impl ScanTarget {
     /// How often the target is scanned from the beginning.
     const fn full_every(&self) -> Span {
         match self {
-            Self::Waiting | Self::Leases | Self::Due(_) => Span::minutes(1),
-            Self::Ended(..) | Self::Keys => Span::minutes(10),
+            Self::WaitingJobs | Self::ExpiredLeases | Self::DueStreamKeys(_) => Span::minutes(1),
+            Self::Ended(..) | Self::ExpiredUniqueKeys => Span::minutes(10),
         }
     }
 }
@@ -83,7 +83,7 @@ impl ScanHints {
     }
 
     /// Records that a scan left nothing up to `to`.
-    pub(crate) fn record_empty(&self, target: ScanTarget, scan: ScanStart, to: Time) {
+    pub(crate) fn record_cleared(&self, target: ScanTarget, scan: ScanStart, to: Time) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED_MAX {
             all.clear();

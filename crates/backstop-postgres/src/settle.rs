@@ -191,7 +191,7 @@ impl<'a> OutcomeColumns<'a> {
         self.attempts.push(transition.attempts.cast_signed());
         self.anew.push(transition.anew);
         self.lost.push(transition.lost_leases.cast_signed());
-        self.former.push(transition.requeue == Requeue::Front);
+        self.former.push(transition.requeue == Requeue::OldPlace);
         self.run_ats.push(transition.run_at.map(Time::as_micros));
         self.reasons.push(transition.reason.map(EndReason::as_str));
         self.fingerprints

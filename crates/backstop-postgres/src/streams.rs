@@ -11,7 +11,7 @@ mod take;
 use crate::PostgresStore;
 use async_trait::async_trait;
 use backstop_core::limits::STREAM_KEYS_MAX;
-use backstop_core::port::backlog::{check_count, check_term};
+use backstop_core::port::backlog::{check_count, check_lease_duration};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
     AdvanceOutcome, KeyAdvance, KeyLease, KeyStatus, ListKeysRequest, OfferOutcome, StoreResult,
@@ -48,7 +48,7 @@ impl StreamStore for PostgresStore {
         now: Time,
     ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
-        check_term("keep", until, now)?;
+        check_lease_duration("keep", until, now)?;
         keep::keep(&self.link, leases, until, now).await
     }
 

@@ -6,8 +6,8 @@ mod pick;
 
 use crate::context::{StoreContext, readable};
 use crate::damaged_jobs;
-use crate::moves::{LocateResult, MoveOutcome, finish, locate};
-use crate::record::{self, reason_letter, sortable, state_letter, state_of};
+use crate::moves::{LocateResult, MoveOutcome, finish_moves, locate};
+use crate::record::{self, reason_code, sortable, state_code, state_of};
 use crate::reply;
 use crate::script::{AMEND, MARK, ScriptCall};
 use crate::state_index::JobLocation;
@@ -119,7 +119,7 @@ async fn amend_anywhere(
                 spots.push(JobLocation { queue, id: *id });
             }
             LocateResult::Leaving(queue) => {
-                drop(finish(base, DOING, &queues[queue], &[*id]).await?);
+                drop(finish_moves(base, DOING, &queues[queue], &[*id]).await?);
             }
             LocateResult::Nowhere | LocateResult::Several => {}
         }
@@ -265,7 +265,7 @@ async fn amend_in(
     };
     let marked = all_of(&done, ids, JobAmendOutcome::Marked);
     if !marked.is_empty() {
-        finish(base, DOING, queue, &marked).await?;
+        finish_moves(base, DOING, queue, &marked).await?;
         let answers = amend_each(base, queue, &marked, request).await?;
         let gone = |answer| {
             if matches!(answer, NOT_FOUND | JobAmendOutcome::Marked) {
@@ -362,13 +362,13 @@ async fn move_each(
             std::iter::repeat(JobAmendOutcome::Marked),
         );
         let marked = all_of(&answers, slice, JobAmendOutcome::Marked);
-        let ends = finish(base, DOING, from, &marked).await?;
+        let ends = finish_moves(base, DOING, from, &marked).await?;
         let ended = ends.into_iter().map(|end| match end {
             MoveOutcome::Moved(queue) if queue == *to => JobAmendOutcome::Applied,
             MoveOutcome::Refused(queue, refusal) if queue == *to => {
                 JobAmendOutcome::Refused(refusal)
             }
-            MoveOutcome::Moved(_) | MoveOutcome::Refused(..) | MoveOutcome::Unmarked => {
+            MoveOutcome::Moved(_) | MoveOutcome::Refused(..) | MoveOutcome::NotMarked => {
                 JobAmendOutcome::Again
             }
         });
@@ -419,7 +419,7 @@ fn head(base: &StoreContext, queue: &QueueName, request: &AmendRequest<'_>) -> S
     });
     call.push(&verdicts(request));
     call.push(&meant(request));
-    call.push(&[reason_letter(Some(EndReason::Operator))]);
+    call.push(&[reason_code(Some(EndReason::Operator))]);
     call
 }
 
@@ -437,7 +437,7 @@ fn verdicts(request: &AmendRequest<'_>) -> [u8; JobState::ALL.len()] {
 fn meant(request: &AmendRequest<'_>) -> Vec<u8> {
     request
         .state
-        .map(|state| vec![state_letter(state)])
+        .map(|state| vec![state_code(state)])
         .unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! Notes the beginning of runs where a seizer finds it.
 
 use crate::context::{StoreContext, readable};
-use crate::record::{MEMBER, id_of, lease_bytes, number_of};
+use crate::record::{MEMBER_BYTES, id_of, lease_bytes, number_of};
 use crate::reply;
 use crate::script::BEGIN;
 use backstop_core::port::StoreResult;
@@ -49,5 +49,5 @@ pub(crate) fn lost_leases(queue: &QueueName, bytes: &[u8]) -> Option<Vec<Lease>>
             number: number_of(&bytes[16..])?,
         })
     };
-    bytes.chunks_exact(MEMBER).map(lease).collect()
+    bytes.chunks_exact(MEMBER_BYTES).map(lease).collect()
 }

@@ -3,7 +3,7 @@
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
-use crate::record::{id_of, state_letter};
+use crate::record::{id_of, state_code};
 use crate::repair::dissolve_runs;
 use crate::reply;
 use crate::script::ERASE;
@@ -53,7 +53,7 @@ pub(crate) async fn find(
     {
         let searched = SearchedKey {
             part: part_of(state),
-            letter: state_letter(state),
+            letter: state_code(state),
             state: Some(state),
         };
         searched.search(base, doing, queue, &mut remains).await?;

@@ -3,7 +3,7 @@
 
 use crate::context::StoreContext;
 use crate::enqueue_reply::take_in;
-use crate::record::{self, MEMBER, reason_letter};
+use crate::record::{self, MEMBER_BYTES, reason_code};
 use crate::script::{ENQUEUE, ScriptCall};
 use backstop_core::bounds::DEAD_MAX_DEFAULT;
 use backstop_core::port::{EnqueueOutcome, StoreResult};
@@ -61,7 +61,7 @@ fn call(base: &StoreContext, queue: &QueueName, jobs: &[NumberedJob<'_>]) -> Scr
         .script(&ENQUEUE, queue)
         .arg(level)
         .arg(DEAD_MAX_DEFAULT);
-    call.push(&[reason_letter(Some(EndReason::Overflow))]);
+    call.push(&[reason_code(Some(EndReason::Overflow))]);
     call.push(&record::fingerprint_bytes(Fingerprint::of_overflow()));
     for NumberedJob { job, now, arrival } in jobs {
         call.push(&record::member(*arrival, job.id));
@@ -94,4 +94,4 @@ fn are_distinct(jobs: &[NumberedJob<'_>]) -> bool {
     ids.len() == jobs.len()
 }
 
-const _: () = assert!(MEMBER == 24, "scripts cut members by number");
+const _: () = assert!(MEMBER_BYTES == 24, "scripts cut members by number");

@@ -5,7 +5,7 @@
 //! still exists.
 
 use crate::context::{StoreContext, readable};
-use crate::moves::{forget, known};
+use crate::moves::{check_which_exist, forget};
 use crate::record::id_of;
 use crate::reply;
 use crate::script::ScriptCall;
@@ -33,7 +33,7 @@ pub(crate) async fn take_in(
     }
     let places: Vec<(JobId, QueueName)> =
         moved.iter().map(|(_, id, to)| (*id, to.clone())).collect();
-    let is_known = known(base, doing, &places).await?;
+    let is_known = check_which_exist(base, doing, &places).await?;
     let gone = |(place, is_known): (_, bool)| (!is_known).then_some(place);
     let forgotten: Vec<(JobId, QueueName)> = places
         .into_iter()

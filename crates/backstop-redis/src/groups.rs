@@ -1,7 +1,7 @@
 //! Groups dead letters by queue and fingerprint.
 
 use crate::context::{StoreContext, readable};
-use crate::record::{fingerprint_bytes, fingerprint_of, id_of, unsorted};
+use crate::record::{fingerprint_bytes, fingerprint_of, from_sortable, id_of};
 use crate::reply;
 use crate::script::GROUPS;
 use backstop_core::limits::GROUPS_MAX;
@@ -58,7 +58,7 @@ async fn groups_of(base: &StoreContext, queue: &QueueName) -> StoreResult<Vec<De
 
 fn read(queue: &QueueName, answer: Value) -> Option<Vec<DeadLetterGroup>> {
     let mut parts = reply::list(answer)?.into_iter();
-    let time = |value| Some(Time::from_micros(unsorted(&reply::bytes(value)?)?));
+    let time = |value| Some(Time::from_micros(from_sortable(&reply::bytes(value)?)?));
     let mut groups = Vec::new();
     while let Some(fingerprint) = parts.next() {
         groups.push(DeadLetterGroup {

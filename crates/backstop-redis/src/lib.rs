@@ -53,7 +53,7 @@ pub use open::RedisOpenError;
 use async_trait::async_trait;
 use backstop_core::amend::AmendAction;
 use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, SETTLE_MAX};
-use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_lease_duration};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
@@ -180,7 +180,7 @@ impl JobStore for RedisStore {
 
     async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
-        check_term("beat", beat.until, now)?;
+        check_lease_duration("beat", beat.until, now)?;
         beat::beat(self.base(), &beat, now).await
     }
 
@@ -189,7 +189,7 @@ impl JobStore for RedisStore {
     }
 
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
-        check_term("seize", seize.until, now)?;
+        check_lease_duration("seize", seize.until, now)?;
         seize::seize(self.base(), &seize, now).await
     }
 }

@@ -28,7 +28,7 @@ const JOBS_AT_ONCE: usize = 100;
 const BYTES_MAX: usize = 8 << 20;
 /// How long the decision on a move is remembered at least. It must be longer than any caller keeps
 /// trying to finish the move.
-const DECIDED_FOR_SECS: i64 = 3_600;
+const DECISION_KEPT_FOR_SECS: i64 = 3_600;
 /// How many entries one sweep looks at.
 const SWEEP: usize = 100;
 /// A job moved more often than this is assumed to exist.
@@ -40,11 +40,11 @@ pub(crate) enum MoveOutcome {
     Moved(QueueName),
     /// This queue did not accept the job.
     Refused(QueueName, AmendRefusal),
-    Unmarked,
+    NotMarked,
 }
 
 /// Takes steps 2 and 3 for marked jobs of a queue; answers in the order of `ids`.
-pub(crate) async fn finish(
+pub(crate) async fn finish_moves(
     base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
@@ -53,8 +53,9 @@ pub(crate) async fn finish(
     let mut ends = Vec::with_capacity(ids.len());
     while ends.len() < ids.len() {
         let rest = &ids[ends.len()..];
-        let carried = carry(base, doing, from, &rest[..rest.len().min(JOBS_AT_ONCE)]).await?;
-        ends.extend(deliver(base, doing, from, &carried).await?);
+        let carried =
+            read_marked_jobs(base, doing, from, &rest[..rest.len().min(JOBS_AT_ONCE)]).await?;
+        ends.extend(receive_and_depart(base, doing, from, &carried).await?);
     }
     Ok(ends)
 }
@@ -71,7 +72,7 @@ struct MovingJob {
 }
 
 /// Reads as many of these jobs as fit, at least one; `None` for a job that is not marked.
-async fn carry(
+async fn read_marked_jobs(
     base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
@@ -105,13 +106,13 @@ async fn carry(
 }
 
 /// Delivers jobs to their new queues, then tells the old queue.
-async fn deliver(
+async fn receive_and_depart(
     base: &StoreContext,
     doing: &'static str,
     from: &QueueName,
     jobs: &[Option<MovingJob>],
 ) -> StoreResult<Vec<MoveOutcome>> {
-    let mut ends = vec![MoveOutcome::Unmarked; jobs.len()];
+    let mut ends = vec![MoveOutcome::NotMarked; jobs.len()];
     let mut by_queue: BTreeMap<&QueueName, Vec<(usize, &MovingJob)>> = BTreeMap::new();
     for (at, job) in jobs
         .iter()
@@ -231,7 +232,7 @@ fn locate_result(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> LocateResu
 
 /// Whether these moved jobs still exist, in the queue they moved to or wherever they went from
 /// there.
-pub(crate) async fn known(
+pub(crate) async fn check_which_exist(
     base: &StoreContext,
     doing: &'static str,
     places: &[(JobId, QueueName)],
@@ -317,7 +318,7 @@ pub(crate) async fn sweep(
         if places.is_empty() {
             continue;
         }
-        let is_known = known(base, doing, &places).await?;
+        let is_known = check_which_exist(base, doing, &places).await?;
         let gone = places
             .into_iter()
             .zip(is_known)
@@ -350,7 +351,7 @@ async fn forget_decision(
     let Some((decided_secs, from)) = read_decision(decision) else {
         return Ok(());
     };
-    if now_secs - decided_secs < DECIDED_FOR_SECS {
+    if now_secs - decided_secs < DECISION_KEPT_FOR_SECS {
         return Ok(());
     }
     let Some((id, token)) = what
@@ -364,7 +365,7 @@ async fn forget_decision(
         .arg(&id.as_bytes()[..]);
     let mark = reply::bytes(base.link.ask(doing, &get).await?);
     if mark.is_some_and(|mark| mark.starts_with(token)) {
-        finish(base, doing, &from, &[id]).await?;
+        finish_moves(base, doing, &from, &[id]).await?;
     }
     let mut remove = redis::cmd("HDEL");
     remove.arg(base.keys.part(to, QueueKey::Received)).arg(what);

@@ -3,7 +3,7 @@
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
-use crate::record::{sortable, state_letter, unsorted};
+use crate::record::{from_sortable, sortable, state_code};
 use crate::reply;
 use crate::script::PROMOTE;
 use backstop_core::limits::PROMOTE_MAX;
@@ -92,7 +92,7 @@ fn first_time(answer: Value) -> StoreResult<Option<Time>> {
     let Some(member) = members.first() else {
         return Ok(None);
     };
-    let micros = member.get(..8).and_then(unsorted);
+    let micros = member.get(..8).and_then(from_sortable);
     readable(DOING, micros).map(|micros| Some(Time::from_micros(micros)))
 }
 
@@ -129,7 +129,7 @@ async fn promote_from(
         let call = calls
             .entry(queue)
             .or_insert_with(|| base.script(&PROMOTE, queue));
-        call.push(&[state_letter(state)]);
+        call.push(&[state_code(state)]);
         call.push(member);
     }
     let moved = base.run_apart(DOING, calls.into_values().collect()).await?;

@@ -2,7 +2,7 @@
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
-use crate::record::unsorted;
+use crate::record::from_sortable;
 use crate::reply;
 use crate::script::STATUS;
 use backstop_core::port::{QueueState, QueueStatus, QueueTotals, StateCounts, StoreResult};
@@ -135,7 +135,7 @@ fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
     let next_ready = parts
         .next()
         .and_then(reply::bytes)
-        .and_then(|at| unsorted(&at))
+        .and_then(|at| from_sortable(&at))
         .map(Time::from_micros);
     Some(QueueStatus {
         name: name.clone(),

@@ -13,10 +13,10 @@ use backstop_core::{
 use std::ops::Range;
 
 /// Bytes of an arrival and an id: a member of most indexes.
-pub(crate) const MEMBER: usize = 24;
+pub(crate) const MEMBER_BYTES: usize = 24;
 /// Bytes of an index member that begins with a time.
-pub(crate) const TIMED: usize = MEMBER + 8;
-const HEAD: usize = 80;
+pub(crate) const TIMED: usize = MEMBER_BYTES + 8;
+const HEAD_BYTES: usize = 80;
 const SIGN: u64 = 1 << 63;
 /// Payloads up to this size are kept in the record, which is rewritten with every change of state.
 const PAYLOAD_WITHIN_MAX: usize = 512;
@@ -33,7 +33,7 @@ pub(crate) const fn sortable(number: i64) -> [u8; 8] {
 }
 
 /// Decodes eight bytes written by [`sortable`].
-pub(crate) fn unsorted(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn from_sortable(bytes: &[u8]) -> Option<i64> {
     let bytes: [u8; 8] = bytes.try_into().ok()?;
     Some((u64::from_be_bytes(bytes) ^ SIGN).cast_signed())
 }
@@ -51,17 +51,17 @@ pub(crate) fn number_of(bytes: &[u8]) -> Option<LeaseNumber> {
 }
 
 /// Encodes a lease for scripts: job id, then lease number.
-pub(crate) fn lease_bytes(lease: &Lease) -> [u8; MEMBER] {
+pub(crate) fn lease_bytes(lease: &Lease) -> [u8; MEMBER_BYTES] {
     joined(lease.job.as_bytes(), &number_bytes(lease.number))
 }
 
 /// The index member of a job: arrival, then id.
-pub(crate) fn member(arrival: i64, id: JobId) -> [u8; MEMBER] {
+pub(crate) fn member(arrival: i64, id: JobId) -> [u8; MEMBER_BYTES] {
     joined(&sortable(arrival), id.as_bytes())
 }
 
-fn joined(first: &[u8], second: &[u8]) -> [u8; MEMBER] {
-    let mut bytes = [0; MEMBER];
+fn joined(first: &[u8], second: &[u8]) -> [u8; MEMBER_BYTES] {
+    let mut bytes = [0; MEMBER_BYTES];
     bytes[..first.len()].copy_from_slice(first);
     bytes[first.len()..].copy_from_slice(second);
     bytes
@@ -73,7 +73,7 @@ pub(crate) fn id_of(bytes: &[u8]) -> Option<JobId> {
 }
 
 /// The byte that stands for a state in records and scripts.
-pub(crate) const fn state_letter(state: JobState) -> u8 {
+pub(crate) const fn state_code(state: JobState) -> u8 {
     b'0' + state as u8
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn state_of(letter: u8) -> Option<JobState> {
 }
 
 /// The byte that stands for an end reason in records and scripts.
-pub(crate) fn reason_letter(reason: Option<EndReason>) -> u8 {
+pub(crate) fn reason_code(reason: Option<EndReason>) -> u8 {
     let position =
         reason.and_then(|reason| EndReason::ALL.iter().position(|known| *known == reason));
     position.map_or(b'0', |position| b'1' + position as u8)
@@ -124,8 +124,8 @@ fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     } else {
         PAYLOAD_WITHIN_MAX
     };
-    let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + behind);
-    bytes.push(state_letter(job.first_state(now)));
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + job.kind.as_str().len() + behind);
+    bytes.push(state_code(job.first_state(now)));
     bytes.extend(NEVER);
     bytes.extend(UNSETTLED);
     bytes.extend([0; 8]);
@@ -152,9 +152,9 @@ pub(crate) fn pack_burial(burial: &NewDeadLetter, arrival: i64) -> PackedJob {
         record: mut bytes,
         payload,
     } = pack(&burial.job, arrival, burial.inserted_at);
-    bytes[0] = state_letter(JobState::Dead);
+    bytes[0] = state_code(JobState::Dead);
     bytes[1..9].copy_from_slice(&sortable(burial.finished_at.as_micros()));
-    bytes[18] = reason_letter(Some(burial.reason));
+    bytes[18] = reason_code(Some(burial.reason));
     bytes[19..23].copy_from_slice(&burial.attempts.to_be_bytes());
     bytes[23..27].copy_from_slice(&burial.lost_leases.to_be_bytes());
     bytes[35] += u8::from(burial.history.as_bytes().is_some());
@@ -222,12 +222,14 @@ pub(crate) struct RedisJobRecord {
 impl RedisJobRecord {
     /// Decodes a record; `None` if the bytes are not a record.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let time = |range: Range<usize>| Some(Time::from_micros(unsorted(bytes.get(range)?)?));
+        let time = |range: Range<usize>| Some(Time::from_micros(from_sortable(bytes.get(range)?)?));
         let count =
             |range: Range<usize>| Some(u32::from_be_bytes(bytes.get(range)?.try_into().ok()?));
-        let kind_end =
-            HEAD + usize::from(u16::from_be_bytes(bytes.get(78..HEAD)?.try_into().ok()?));
-        let kind = std::str::from_utf8(bytes.get(HEAD..kind_end)?).ok()?;
+        let kind_end = HEAD_BYTES
+            + usize::from(u16::from_be_bytes(
+                bytes.get(78..HEAD_BYTES)?.try_into().ok()?,
+            ));
+        let kind = std::str::from_utf8(bytes.get(HEAD_BYTES..kind_end)?).ok()?;
         let (flags, behind) = (bytes[35].checked_sub(b'0')?, bytes.get(kind_end..)?);
         let has = |flag: u8| flags & flag != 0;
         let key = if has(WITH_KEY) {

@@ -10,8 +10,8 @@ use crate::cells;
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
 use crate::link::machine_micros;
-use crate::moves::finish;
-use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
+use crate::moves::finish_moves;
+use crate::record::{fingerprint_bytes, id_of, reason_of, state_code};
 use crate::reply;
 use crate::script::{
     DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, RECOUNT, TALLY,
@@ -188,7 +188,7 @@ async fn repair(base: &StoreContext, queue: &QueueName) -> StoreResult<usize> {
         .filter(|state| *state != JobState::Running)
     {
         mended += step
-            .strays(crate::state_index::part_of(state), &[state_letter(state)])
+            .strays(crate::state_index::part_of(state), &[state_code(state)])
             .await?;
     }
     mended += step.strays(QueueKey::Order, b"O").await?;
@@ -309,7 +309,9 @@ impl QueueRepair<'_> {
         loop {
             let (next, ids) = self.names(QueueKey::Moving, &cursor).await?;
             let ids: Vec<JobId> = ids.iter().filter_map(|id| id_of(id)).collect();
-            moved += finish(self.base, DOING, self.queue, &ids).await?.len();
+            moved += finish_moves(self.base, DOING, self.queue, &ids)
+                .await?
+                .len();
             cursor = next;
             if cursor == "0" {
                 return Ok(moved);

@@ -2,7 +2,7 @@
 
 use crate::context::{StoreContext, patience, readable};
 use crate::link::CallPatience;
-use crate::record::{fingerprint_bytes, number_bytes, reason_letter, sortable, state_letter};
+use crate::record::{fingerprint_bytes, number_bytes, reason_code, sortable, state_code};
 use crate::reply;
 use crate::script::SETTLE;
 use backstop_core::bounds::DEAD_MAX_DEFAULT;
@@ -183,15 +183,15 @@ fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
     let history = transition.history.map(|history| history.as_bytes());
     let mut bytes = vec![
         b'0' + outcome.tag(),
-        state_letter(transition.state),
-        if transition.requeue == Requeue::Front {
+        state_code(transition.state),
+        if transition.requeue == Requeue::OldPlace {
             b'F'
         } else {
             b'T'
         },
         b'0' + transition.attempts as u8,
         b'0' + transition.lost_leases as u8,
-        reason_letter(transition.reason),
+        reason_code(transition.reason),
         b'0' + u8::from(transition.gone),
         history.map_or(
             AS_IT_IS,

@@ -2,7 +2,7 @@
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
-use crate::record::{MEMBER, TIMED, id_of};
+use crate::record::{MEMBER_BYTES, TIMED, id_of};
 use crate::reply;
 use crate::script::{NEXT_READY, READY_COUNT};
 use backstop_core::port::StoreResult;
@@ -279,6 +279,12 @@ fn members(state: JobState, answer: Value) -> Option<Vec<Vec<u8>>> {
             .map(|(id, lease)| Some([lease.get(10..18)?, &id].concat()))
             .collect();
     }
-    let cut = |member: Vec<u8>| Some(member.get(member.len().checked_sub(MEMBER)?..)?.to_vec());
+    let cut = |member: Vec<u8>| {
+        Some(
+            member
+                .get(member.len().checked_sub(MEMBER_BYTES)?..)?
+                .to_vec(),
+        )
+    };
     reply::all_bytes(answer)?.into_iter().map(cut).collect()
 }

@@ -15,7 +15,7 @@ pub(crate) use repair::{find_mismatches, find_streams, mend, repair_mismatches};
 use crate::RedisStore;
 use async_trait::async_trait;
 use backstop_core::limits::STREAM_KEYS_MAX;
-use backstop_core::port::backlog::{check_count, check_term};
+use backstop_core::port::backlog::{check_count, check_lease_duration};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
     AdvanceOutcome, KeyAdvance, KeyLease, KeySelection, KeyStatus, ListKeysRequest, OfferOutcome,
@@ -53,7 +53,7 @@ impl StreamStore for RedisStore {
         now: Time,
     ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
-        check_term("keep", until, now)?;
+        check_lease_duration("keep", until, now)?;
         keep::keep(self.base(), leases, until, now).await
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn claim(
 ) -> Result<Vec<LeasedRun>> {
     tx.flush_claims()?;
     if is_open(tx, claim.number)? {
-        return Ok(held_under(tx, claim.number, now)?
+        return Ok(load_claimed_jobs(tx, claim.number, now)?
             .into_iter()
             .map(|held| held.run)
             .collect());
@@ -167,29 +167,29 @@ impl LevelCursors {
 }
 
 /// A job of a claim, the worker and lease it was seized from, and whether that run had begun.
-pub(crate) struct ClaimedRow {
+pub(crate) struct ClaimedJob {
     pub(crate) run: LeasedRun,
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
     pub(crate) begun: bool,
 }
 
 /// Reads the jobs that a claim still holds, in the order of the line.
-pub(crate) fn held_under(
+pub(crate) fn load_claimed_jobs(
     tx: &mut WriteTransaction<'_>,
     number: LeaseNumber,
     now: Time,
-) -> Result<Vec<ClaimedRow>> {
-    let places = places_under(tx, number)?;
-    held_at(tx, places, number, now)
+) -> Result<Vec<ClaimedJob>> {
+    let places = read_running_rows(tx, number)?;
+    load_runs(tx, places, number, now)
 }
 
 /// Reads these jobs of a claim, in the order of the line, without reading all other running jobs.
-pub(crate) fn held_of(
+pub(crate) fn load_claimed_jobs_by_id(
     tx: &mut WriteTransaction<'_>,
     ids: &[Vec<u8>],
     number: LeaseNumber,
     now: Time,
-) -> Result<Vec<ClaimedRow>> {
+) -> Result<Vec<ClaimedJob>> {
     let db = tx.db;
     let mut place = db.prepare_cached(SEIZE_HELD)?;
     let mut places = Vec::with_capacity(ids.len());
@@ -199,15 +199,15 @@ pub(crate) fn held_of(
             places.push(RunningRow::read(tx, row)?);
         }
     }
-    held_at(tx, places, number, now)
+    load_runs(tx, places, number, now)
 }
 
-fn held_at(
+fn load_runs(
     tx: &mut WriteTransaction<'_>,
     mut places: Vec<RunningRow>,
     number: LeaseNumber,
     now: Time,
-) -> Result<Vec<ClaimedRow>> {
+) -> Result<Vec<ClaimedJob>> {
     places.sort_by(|one, other| one.order.cmp(&other.order));
     let mut job = tx.db.prepare_cached(CLAIM_JOB)?;
     let (mut reader, mut held) = (LeasedJobReader::default(), Vec::new());
@@ -216,7 +216,7 @@ fn held_at(
         if let Some(run) = read(&mut job, place.no, |row| {
             reader.leased(row, queue, *level, number)
         })? {
-            held.push(ClaimedRow {
+            held.push(ClaimedJob {
                 run,
                 vanished: place.vanished,
                 begun: place.begun,
@@ -241,7 +241,10 @@ struct RunningRow {
     begun: bool,
 }
 
-fn places_under(tx: &mut WriteTransaction<'_>, number: LeaseNumber) -> Result<Vec<RunningRow>> {
+fn read_running_rows(
+    tx: &mut WriteTransaction<'_>,
+    number: LeaseNumber,
+) -> Result<Vec<RunningRow>> {
     let db = tx.db;
     let mut holding = db.prepare_cached(CLAIM_HELD)?;
     let mut rows = holding.query([number.as_i64()])?;

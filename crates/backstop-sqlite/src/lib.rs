@@ -48,7 +48,7 @@ use backstop_core::limits::{
     BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX,
     SEIZE_MAX, SETTLE_MAX,
 };
-use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
+use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_lease_duration};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::cursor::{AmendTarget, JobCursor};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -61,7 +61,7 @@ use backstop_core::port::{
     StoreResult, SwapOutcome, UniqueKeyHolder, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
-use backstop_core::verdict::{Settlement, may_be_undone};
+use backstop_core::verdict::{Settlement, can_skip_fsync};
 use backstop_core::{Job, JobId, Lease, NewJob, QueueBounds, QueueName, Span, Time};
 use error::store_error;
 use file_identity::FileIdentity;
@@ -199,7 +199,7 @@ impl JobStore for SqliteStore {
         now: Time,
     ) -> StoreResult<Vec<SettleOutcome>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let durability = if may_be_undone(&settlements) {
+        let durability = if can_skip_fsync(&settlements) {
             WriteDurability::Light
         } else {
             WriteDurability::Durable
@@ -212,7 +212,7 @@ impl JobStore for SqliteStore {
 
     async fn beat(&self, beat: BeatRequest, now: Time) -> StoreResult<BeatResult> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
-        check_term("beat", beat.until, now)?;
+        check_lease_duration("beat", beat.until, now)?;
         let task = task("beating", WriteDurability::Light, beat.leases.len());
         self.writer
             .call(task, move |tx| beat::beat(tx, &beat, now))
@@ -228,7 +228,7 @@ impl JobStore for SqliteStore {
     }
 
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult> {
-        check_term("seize", seize.until, now)?;
+        check_lease_duration("seize", seize.until, now)?;
         // A store on one node is reachable as a whole or not at all, so no caller has a reason to
         // skip some of its queues.
         if !seize.spared.is_empty() {

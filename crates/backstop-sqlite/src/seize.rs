@@ -1,6 +1,6 @@
 //! Seizes jobs from workers that stopped sending heartbeats.
 
-use crate::claim::{ClaimedRow, held_of, held_under, is_open, open};
+use crate::claim::{ClaimedJob, is_open, load_claimed_jobs, load_claimed_jobs_by_id, open};
 use crate::row;
 use crate::transaction::WriteTransaction;
 use backstop_core::job::Claimant;
@@ -31,10 +31,10 @@ pub(crate) fn seize(
 ) -> Result<SeizeResult> {
     tx.flush_claims()?;
     let held = if is_open(tx, seize.number)? {
-        held_under(tx, seize.number, now)?
+        load_claimed_jobs(tx, seize.number, now)?
     } else {
         let taken = take_over(tx, seize, pending, now)?;
-        held_of(tx, &taken, seize.number, now)?
+        load_claimed_jobs_by_id(tx, &taken, seize.number, now)?
     };
     // A claim is deleted with its last job. So an expired claim that is still there has jobs left.
     tx.flush_claims()?;
@@ -45,7 +45,7 @@ pub(crate) fn seize(
     })
 }
 
-fn seized(held: ClaimedRow) -> Option<SeizedRun> {
+fn seized(held: ClaimedJob) -> Option<SeizedRun> {
     let (worker, number) = held.vanished?;
     let lease = Lease {
         number,

@@ -146,7 +146,7 @@ fn apply(
     now: Time,
 ) -> Result<()> {
     let seq = match (transition.state, transition.requeue) {
-        (JobState::Ready, Requeue::Back) => tx.tail(run.queue),
+        (JobState::Ready, Requeue::End) => tx.tail(run.queue),
         _ => run.seq,
     };
     tx.db.prepare_cached(SETTLE_JOB)?.execute(params![

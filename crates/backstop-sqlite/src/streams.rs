@@ -17,7 +17,7 @@ use crate::writer::WriteDurability;
 use crate::{PAGE_BYTES, SqliteStore, task};
 use async_trait::async_trait;
 use backstop_core::limits::STREAM_KEYS_MAX;
-use backstop_core::port::backlog::{check_count, check_term};
+use backstop_core::port::backlog::{check_count, check_lease_duration};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
     AdvanceOutcome, KeyAdvance, KeyLease, KeySelection, KeyStatus, ListKeysRequest, OfferOutcome,
@@ -65,7 +65,7 @@ impl StreamStore for SqliteStore {
         now: Time,
     ) -> StoreResult<Vec<KeyLease>> {
         check_count("keep", leases.len(), STREAM_KEYS_MAX)?;
-        check_term("keep", until, now)?;
+        check_lease_duration("keep", until, now)?;
         let task = task("keeping keys", WriteDurability::Light, leases.len());
         self.writer
             .call(task, move |tx| keep::keep(tx, &leases, until, now))

@@ -213,7 +213,7 @@ fn serve(
         if let Some((doing, alone)) = alone {
             connection.run_exclusive(doing, alone);
         }
-        connection.fold_log();
+        connection.checkpoint_wal();
     }
     connection.close();
 }

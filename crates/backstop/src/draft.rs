@@ -140,17 +140,17 @@ impl JobDraft {
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let backstop = backstop::Backstop::open("memory:").await?;
-    /// use backstop::core::unique::Sameness;
+    /// use backstop::core::unique::UniqueBy;
     /// let digest = |user: u32| backstop.draft("digests").json(&serde_json::json!({"user": user, "asked": "just now"}));
-    /// let by_user = Sameness::Fields(vec!["/user".to_owned()]);
+    /// let by_user = UniqueBy::Fields(vec!["/user".to_owned()]);
     /// let first = digest(7).unique_by(by_user.clone()).push().await?;
     /// let again = digest(7).unique_by(by_user).push().await?;
-    /// assert_eq!(again.result, backstop::core::port::Enqueued::Duplicate(first.id));
+    /// assert_eq!(again.result, backstop::core::port::EnqueueOutcome::Duplicate(first.id));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn unique_by(mut self, sameness: UniqueBy) -> Self {
-        self.unique_by = Some(sameness);
+    pub fn unique_by(mut self, by: UniqueBy) -> Self {
+        self.unique_by = Some(by);
         self
     }
 
@@ -192,7 +192,7 @@ impl JobDraft {
         let payload = self.payload?;
         let key = match (self.unique_key, self.unique_by) {
             (Some(key), _) => Some(UniqueKey::new(&key)?),
-            (None, Some(sameness)) => Some(sameness.key(&kind, &payload)?),
+            (None, Some(by)) => Some(by.key(&kind, &payload)?),
             (None, None) => None,
         };
         let unique = key.map(|key| UniqueConstraint {

@@ -3,7 +3,7 @@
 //! Open a store, push jobs, run handlers, in your own process:
 //!
 //! ```no_run
-//! use backstop::{Backstop, Fail, Run, Task};
+//! use backstop::{Backstop, Run, RunError, Task};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -25,7 +25,7 @@
 //!     .worker()
 //!     .handle(|task: Welcome, run: Run| async move {
 //!         println!("attempt {} for {}", run.attempt(), task.email);
-//!         Ok::<(), Fail>(())
+//!         Ok::<(), RunError>(())
 //!     })
 //!     .start()?;
 //! worker.until_ctrl_c().await;

@@ -1,7 +1,7 @@
 //! Testing your own handlers: a store in memory and a clock that you move.
 //!
 //! ```
-//! # use backstop::{testing, Fail, Run, Span, Task};
+//! # use backstop::{testing, RunError, Run, Span, Task};
 //! # use serde::{Deserialize, Serialize};
 //! # #[derive(Serialize, Deserialize)]
 //! # struct Charge { cents: u64 }
@@ -12,7 +12,7 @@
 //! test.backstop.push(&Charge { cents: 500 }).await?;
 //!
 //! let fails_once = |_: Charge, run: Run| async move {
-//!     if run.attempt() == 1 { Err(Fail::retry("card service is down")) } else { Ok(()) }
+//!     if run.attempt() == 1 { Err(RunError::retry("card service is down")) } else { Ok(()) }
 //! };
 //! let first = test.backstop.worker().handle(fails_once).drain().await?;
 //! assert_eq!((first.retried, first.done), (1, 0));

@@ -16,7 +16,7 @@ use crate::breakers::{BreakerInfo, BreakerName};
 use crate::engine::execute::UNKNOWN_KIND_WAIT;
 use crate::rate_limits::RateStatus;
 use crate::worker::WorkerTiming;
-use backstop_core::blame::strikes;
+use backstop_core::blame::find_lost_workers;
 use backstop_core::breaker::BreakerAdmission;
 use backstop_core::gate::ShutReason;
 use backstop_core::job::Claimant;
@@ -378,7 +378,7 @@ fn is_all_quiet(serving: &[&WorkerStatus], facts: JobFacts<'_>) -> bool {
 
 fn explain_running(job: &Job, facts: JobFacts<'_>) -> JobExplanation {
     let now = facts.now;
-    let lost = strikes(job.lost_leases, &job.history, now);
+    let lost = find_lost_workers(job.lost_leases, &job.history, now);
     match &job.held_by {
         Some(claimant) if claimant.until < now => JobExplanation::Lost {
             worker: claimant.worker.clone(),
@@ -443,7 +443,7 @@ fn explain_ready(job: &Job, facts: JobFacts<'_>) -> JobExplanation {
             limit: rate.limit,
         };
     }
-    let lost = strikes(job.lost_leases, &job.history, facts.now);
+    let lost = find_lost_workers(job.lost_leases, &job.history, facts.now);
     if let Some(last) = lost.last() {
         let (strikes, last) = (lost.len() as u64, WorkerName::new(last));
         return JobExplanation::Suspect {

@@ -150,7 +150,9 @@ fn where_several_suspects_had_begun_each_may_have_done_it() {
 #[test]
 fn what_an_earlier_batch_showed_of_a_worker_holds_for_the_rest_of_its_jobs() {
     let first = [seized("killer", "w", &[1], true)];
-    let known: BTreeSet<WorkerName> = accused_workers(&first, NOW).cloned().collect();
+    let known: BTreeSet<WorkerName> = workers_lost_with_suspect_running(&first, NOW)
+        .cloned()
+        .collect();
     let rest = [
         seized("beside", "w", &[], false),
         seized("elsewhere", "x", &[], false),

@@ -37,8 +37,14 @@ impl Rig {
     }
 
     fn record(&mut self, epoch: u64, sign: CallOutcome) {
-        self.breaker
-            .record(&self.settings, &[CallReport { epoch, sign }], self.now);
+        self.breaker.record(
+            &self.settings,
+            &[CallReport {
+                epoch,
+                outcome: sign,
+            }],
+            self.now,
+        );
     }
 
     /// Does one step and returns its result: the number of admitted calls, or the phase.
@@ -244,7 +250,7 @@ fn the_rest_of_a_batch_after_a_transition_is_late() {
     });
     let failures = [CallReport {
         epoch: 0,
-        sign: CallOutcome::Failure,
+        outcome: CallOutcome::Failure,
     }; 9];
     rig.breaker.record(&rig.settings, &failures, START);
     let status = rig.breaker.status(&rig.settings, START);
@@ -668,7 +674,7 @@ impl World {
                     &self.settings,
                     &[CallReport {
                         epoch: call.epoch,
-                        sign,
+                        outcome: sign,
                     }],
                     self.now,
                 );
@@ -718,7 +724,7 @@ proptest! {
             world.now = world.now.after(long);
             let admitted = world.breaker.admit(&settings, 1, world.now.after(Span::secs(1)), world.now);
             prop_assert_eq!(admitted.calls, 1, "{:?}", world.breaker);
-            let success = CallReport { epoch: admitted.epoch, sign: CallOutcome::Success };
+            let success = CallReport { epoch: admitted.epoch, outcome: CallOutcome::Success };
             world.breaker.record(&settings, &[success], world.now);
         }
         prop_assert_eq!(world.breaker.phase(&settings, world.now), BreakerPhase::Closed);
@@ -748,7 +754,7 @@ proptest! {
             _ => world.breaker.epoch,
         };
         let before = world.breaker.clone();
-        let late: Vec<CallReport> = (0..first).map(|epoch| CallReport { epoch, sign }).collect();
+        let late: Vec<CallReport> = (0..first).map(|epoch| CallReport { epoch, outcome: sign }).collect();
         world.breaker.record(&settings, &late, world.now);
         prop_assert_eq!(world.breaker, before);
     }
@@ -761,7 +767,7 @@ proptest! {
         let mut breaker = Breaker::default();
         let mut in_a_row = 0;
         for sign in signs {
-            breaker.record(&settings, &[CallReport { epoch: 0, sign }], START);
+            breaker.record(&settings, &[CallReport { epoch: 0, outcome: sign }], START);
             in_a_row = match sign {
                 CallOutcome::Success => 0,
                 CallOutcome::Failure => in_a_row + 1,
@@ -784,7 +790,7 @@ proptest! {
         let world = World::after(settings, &acts);
         let signals: Vec<CallReport> = signals
             .into_iter()
-            .map(|(behind, sign)| CallReport { epoch: world.breaker.epoch.saturating_sub(behind / 8), sign })
+            .map(|(behind, sign)| CallReport { epoch: world.breaker.epoch.saturating_sub(behind / 8), outcome: sign })
             .collect();
         let (mut at_once, mut singly) = (world.breaker.clone(), world.breaker.clone());
         at_once.record(&settings, &signals, world.now);

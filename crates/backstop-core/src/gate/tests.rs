@@ -38,7 +38,7 @@ impl Rig {
                 settings,
                 &[CallReport {
                     epoch: self.epoch,
-                    sign,
+                    outcome: sign,
                 }],
                 now,
             );
@@ -329,7 +329,7 @@ fn a_gate_hears_of_deaths_refusals_and_probes_that_lived() {
     for _ in 0..2 {
         news.record_survival(CallReport {
             epoch: rig.epoch,
-            sign: CallOutcome::Success,
+            outcome: CallOutcome::Success,
         });
     }
     rig.gate.apply_update(&rig.settings, &news, rig.now);

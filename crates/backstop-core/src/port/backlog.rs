@@ -241,11 +241,11 @@ pub fn check_claim(claim: &Claim, now: Time) -> StoreResult<()> {
         );
         return Err(StoreError::misuse("claim", cause));
     }
-    check_term("claim", claim.until, now)
+    check_lease_duration("claim", claim.until, now)
 }
 
 /// Refuses a lease that ends before it begins, or that could hold a job for days.
-pub fn check_term(doing: &'static str, until: Time, now: Time) -> StoreResult<()> {
+pub fn check_lease_duration(doing: &'static str, until: Time, now: Time) -> StoreResult<()> {
     let term = until.since(now);
     if term.is_zero() || term > limits::LEASE_REQUEST_MAX {
         let cause = format!(

@@ -5,7 +5,7 @@
 //! keys, and applies what the rules decided about a key in one atomic step. The store also keeps
 //! the time at which each key is due again, so a wake-up can neither be lost nor exist twice.
 
-use super::backlog::{check_count, check_term};
+use super::backlog::{check_count, check_lease_duration};
 use super::error::{StoreError, StoreResult};
 use crate::lease::{LeaseNumber, WorkerName};
 use crate::limits;
@@ -242,7 +242,7 @@ pub fn check_take(take: &TakeRequest, now: Time) -> StoreResult<()> {
         }
         KeySelection::Due(max) => check_count("take", *max, limits::DUE_KEYS_MAX)?,
     }
-    check_term("take", take.until, now)
+    check_lease_duration("take", take.until, now)
 }
 
 /// Refuses decisions that exceed the limits.
@@ -272,7 +272,7 @@ pub fn check_advances(advances: &[KeyAdvance], now: Time) -> StoreResult<()> {
             return Err(StoreError::misuse("advance", cause));
         }
         if let KeyLeaseAction::Keep(until) = advance.lease_action {
-            check_term("advance", until, now)?;
+            check_lease_duration("advance", until, now)?;
         }
     }
     Ok(())

@@ -55,7 +55,7 @@ pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Sch
                 InstantOutcome::Missed(SkipReason::TooOld)
             }
             InstantStatus::TooOld => continue,
-            InstantStatus::Missing => {
+            InstantStatus::Overdue => {
                 missing.push(instant);
                 continue;
             }
@@ -79,7 +79,7 @@ pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Sch
 /// The instants that are missing now, whatever the policy does about them.
 pub fn missing(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> Vec<Time> {
     let missing =
-        open_instants(schedule, seen, now).filter(|(_, open)| *open == InstantStatus::Missing);
+        open_instants(schedule, seen, now).filter(|(_, open)| *open == InstantStatus::Overdue);
     missing.map(|(instant, _)| instant).collect()
 }
 
@@ -97,7 +97,7 @@ pub fn expected_entries(
 enum InstantStatus {
     Paused,
     InTime,
-    Missing,
+    Overdue,
     TooOld,
 }
 
@@ -117,7 +117,7 @@ fn open_instants<'a>(
             } else if instant <= now.before(missed.look_back) {
                 InstantStatus::TooOld
             } else if now.since(instant) > missed.grace {
-                InstantStatus::Missing
+                InstantStatus::Overdue
             } else {
                 InstantStatus::InTime
             };

@@ -156,7 +156,7 @@ impl<'a> SimulationRun<'a> {
                 &guard.settings,
                 &[CallReport {
                     epoch: call.epoch,
-                    sign,
+                    outcome: sign,
                 }],
                 now,
             );

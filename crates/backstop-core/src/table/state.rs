@@ -207,8 +207,12 @@ impl TableState {
     /// Turns the rows of expired leases into orphans. A lease from before the clock was set back is
     /// cut to one lease length from now: a live runner renews it in that time, and the rows of a
     /// dead one wait no longer than usual.
-    pub fn expire(&mut self, clock: Time) {
-        for claim in self.claims.iter_mut().filter(|claim| claim.is_ahead(clock)) {
+    pub fn orphan_expired_leases(&mut self, clock: Time) {
+        for claim in self
+            .claims
+            .iter_mut()
+            .filter(|claim| claim.ends_too_late(clock))
+        {
             claim.until = clock.after(TABLE_LEASE);
         }
         self.orphan(|claim| claim.until < clock);
@@ -216,11 +220,11 @@ impl TableState {
 
     /// Whether a lease was given before the clock was set back.
     pub fn has_lease_ahead(&self, clock: Time) -> bool {
-        self.claims.iter().any(|claim| claim.is_ahead(clock))
+        self.claims.iter().any(|claim| claim.ends_too_late(clock))
     }
 
     /// Makes the rows of a runner that stops available to the next one.
-    pub fn release(&mut self, number: i64) {
+    pub fn release_lease(&mut self, number: i64) {
         self.orphan(|claim| claim.number == number);
     }
 
@@ -235,7 +239,7 @@ impl TableState {
 
     /// Takes the pass of this period. Returns whether no worker had taken it yet. A period far
     /// ahead was taken before the clock was set back.
-    pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
+    pub fn try_take_period(&mut self, every: Span, clock: Time) -> bool {
         let slot = super::last_tick(every, clock);
         let is_free = self
             .slot
@@ -246,7 +250,7 @@ impl TableState {
         is_free
     }
 
-    pub fn fail(&mut self, error: &str, clock: Time) {
+    pub fn record_failed_pass(&mut self, error: &str, clock: Time) {
         let before = self.failing.take();
         self.failing = Some(FailingPasses {
             since: before.as_ref().map_or(clock, |failing| failing.since),
@@ -262,7 +266,7 @@ impl TableState {
     }
 
     /// Whether this runner holds rows under a lease that has not ended.
-    pub fn is_live(&self, number: i64, clock: Time) -> bool {
+    pub fn has_live_lease(&self, number: i64, clock: Time) -> bool {
         self.claims
             .iter()
             .any(|claim| claim.number == number && claim.until >= clock)
@@ -274,7 +278,7 @@ impl TableState {
     }
 
     /// The earliest end of a lease, if there is any.
-    pub fn next_end(&self) -> Option<Time> {
+    pub fn earliest_lease_end(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.until).min()
     }
 
@@ -363,7 +367,7 @@ impl TableState {
     }
 
     /// Removes rows from a runner that has written their results.
-    pub fn end(&mut self, number: i64, keys: &[String]) {
+    pub fn remove_finished_rows(&mut self, number: i64, keys: &[String]) {
         for claim in self
             .claims
             .iter_mut()
@@ -401,7 +405,7 @@ impl TableState {
     }
 
     /// Takes the turn to prune marks. Returns whether no runner did so lately.
-    pub fn take_pruning(&mut self, clock: Time) -> bool {
+    pub fn try_start_pruning(&mut self, clock: Time) -> bool {
         let is_free = self
             .pruned
             .is_none_or(|pruned| pruned > clock || clock.since(pruned) >= TABLE_EXPIRED_SCAN_EVERY);
@@ -423,7 +427,7 @@ impl TableState {
 
 impl RowClaim {
     /// Whether the lease ends later than any lease given now could, on any machine.
-    fn is_ahead(&self, clock: Time) -> bool {
+    fn ends_too_late(&self, clock: Time) -> bool {
         self.until > clock.after(TABLE_LEASE).after(TABLE_SKEW_MAX)
     }
 
@@ -465,21 +469,21 @@ mod tests {
         assert_eq!(given, [Ok(()), Ok(())]);
         let second = state.claim("b", 2, (at(0), at(16)), &keys(&["y", "z"]));
         assert_eq!(second, [Err(RowRefusal::Taken(at(15))), Ok(())]);
-        state.end(1, &keys(&["y"]));
+        state.remove_finished_rows(1, &keys(&["y"]));
         assert_eq!(
             state.claim("b", 2, (at(0), at(17)), &keys(&["y"])),
             [Ok(())]
         );
-        assert_eq!(state.next_end(), Some(at(15)));
+        assert_eq!(state.earliest_lease_end(), Some(at(15)));
     }
 
     #[test]
     fn what_a_killed_runner_had_is_taken_by_the_next() {
         let mut state = TableState::default();
         state.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
-        state.expire(at(15));
+        state.orphan_expired_leases(at(15));
         assert!(state.orphans.is_empty(), "its last moment is its own");
-        state.expire(at(16));
+        state.orphan_expired_leases(at(16));
         assert!(!state.renew(1, at(30), at(16)), "it is told");
         assert_eq!(state.adopt("b", 2, (at(0), at(31)), 1), keys(&["x"]));
         assert_eq!(
@@ -498,15 +502,15 @@ mod tests {
             state.claim("dead", 1, (at(back), at(back + 15)), &keys(&["x"]));
             state.claim("alive", 2, (at(back), at(back + 15)), &keys(&["y"]));
             assert!(state.has_lease_ahead(at(0)));
-            state.expire(at(0));
+            state.orphan_expired_leases(at(0));
             assert!(
                 state.orphans.is_empty() && !state.has_lease_ahead(at(0)),
                 "nobody knows who lives"
             );
             assert!(state.renew(2, at(20), at(5)));
-            state.expire(at(16));
+            state.orphan_expired_leases(at(16));
             assert_eq!(state.orphans, keys(&["x"]));
-            assert!(state.is_live(2, at(16)) && state.is_held("y"));
+            assert!(state.has_live_lease(2, at(16)) && state.is_held("y"));
         }
     }
 
@@ -514,8 +518,8 @@ mod tests {
     fn a_runner_whose_clock_is_a_little_ahead_keeps_its_lease() {
         let mut state = TableState::default();
         state.claim("ahead", 1, (at(290), at(305)), &keys(&["x"]));
-        state.expire(at(0));
-        assert_eq!(state.next_end(), Some(at(305)));
+        state.orphan_expired_leases(at(0));
+        assert_eq!(state.earliest_lease_end(), Some(at(305)));
     }
 
     #[test]
@@ -523,22 +527,22 @@ mod tests {
         let mut state = TableState::default();
         state.claim("alive", 1, (at(3_600), at(3_615)), &keys(&["x"]));
         assert!(state.renew(1, at(15), at(0)));
-        assert_eq!(state.next_end(), Some(at(15)));
+        assert_eq!(state.earliest_lease_end(), Some(at(15)));
     }
 
     #[test]
     fn one_turn_is_taken_in_a_period() {
         let mut state = TableState::default();
         let every = Span::minutes(1);
-        assert!(state.take_slot(every, at(0)));
-        assert!(!state.take_slot(every, at(59)));
-        assert!(state.take_slot(every, at(60)));
+        assert!(state.try_take_period(every, at(0)));
+        assert!(!state.try_take_period(every, at(59)));
+        assert!(state.try_take_period(every, at(60)));
         assert!(
-            !state.take_slot(every, at(59)),
+            !state.try_take_period(every, at(59)),
             "a clock a little behind takes none twice"
         );
         assert!(
-            state.take_slot(every, at(-3_600)),
+            state.try_take_period(every, at(-3_600)),
             "one that was set back waits for no hour"
         );
     }
@@ -619,7 +623,7 @@ mod tests {
         assert_eq!(given.last(), Some(&Err(RowRefusal::NoRoom)));
         let bytes = serde_json::to_vec(&state).expect("JSON").len();
         assert!(bytes < crate::limits::CELL_BYTES_MAX, "{bytes}");
-        state.expire(at(60));
+        state.orphan_expired_leases(at(60));
         let adopted = state.claim("b", 2, (at(0), at(75)), &many[..count]);
         assert!(
             adopted.iter().all(Result::is_ok),
@@ -634,10 +638,10 @@ mod tests {
             for (number, key, step, passes) in steps {
                 clock += passes;
                 let (key, until) = (keys(&[["a", "b", "c", "d", "e", "f"][key]]), at(clock).after(TABLE_LEASE));
-                state.expire(at(clock));
+                state.orphan_expired_leases(at(clock));
                 match step {
                     0 | 1 => drop(state.claim("r", number, (at(0), until), &key)),
-                    2 => state.end(number, &key),
+                    2 => state.remove_finished_rows(number, &key),
                     3 => drop(state.adopt("r", number, (at(0), until), 2)),
                     _ => drop(state.renew(number, until, at(clock))),
                 }

@@ -237,7 +237,7 @@ fn an_outcome_says_what_a_store_changes() {
     check(
         Outcome::Done(DoneRetention::Listed),
         JobState::Done,
-        Requeue::Back,
+        Requeue::End,
         1,
         0,
     );
@@ -247,7 +247,7 @@ fn an_outcome_says_what_a_store_changes() {
             history: history.clone(),
         },
         JobState::Dead,
-        Requeue::Back,
+        Requeue::End,
         1,
         0,
     );
@@ -257,23 +257,23 @@ fn an_outcome_says_what_a_store_changes() {
             history: history.clone(),
         },
         JobState::Cancelled,
-        Requeue::Back,
+        Requeue::End,
         1,
         0,
     );
-    check(retry(later), JobState::Retrying, Requeue::Back, 1, 0);
-    check(retry(NOW), JobState::Ready, Requeue::Back, 1, 0);
+    check(retry(later), JobState::Retrying, Requeue::End, 1, 0);
+    check(retry(NOW), JobState::Ready, Requeue::End, 1, 0);
     check(
         Outcome::Released { at: later },
         JobState::Scheduled,
-        Requeue::Front,
+        Requeue::OldPlace,
         0,
         0,
     );
     check(
         Outcome::Released { at: NOW },
         JobState::Ready,
-        Requeue::Front,
+        Requeue::OldPlace,
         0,
         0,
     );
@@ -283,14 +283,14 @@ fn an_outcome_says_what_a_store_changes() {
             history: history.clone(),
         },
         JobState::Scheduled,
-        Requeue::Front,
+        Requeue::OldPlace,
         0,
         0,
     );
     check(
         Outcome::Lost { at: NOW, history },
         JobState::Ready,
-        Requeue::Front,
+        Requeue::OldPlace,
         0,
         1,
     );

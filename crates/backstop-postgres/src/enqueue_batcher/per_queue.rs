@@ -17,10 +17,10 @@ use tokio::task::yield_now;
 const SLOTS_MAX: usize = 4;
 /// Statements under way at once for one queue set. For a queue that another transaction is creating
 /// it is one, because each of them would be blocked.
-const PER_QUEUE_MAX: usize = 2;
+const STATEMENTS_PER_SET_MAX: usize = 2;
 const PER_NEW_QUEUE_MAX: usize = 1;
 /// How often the loop finds no further call before it sends a statement.
-const QUIET_MAX: usize = 8;
+const EMPTY_POLLS_MAX: usize = 8;
 
 /// The queues of a call, sorted by name.
 type QueueSet = Arc<[QueueName]>;
@@ -37,15 +37,15 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             call = calls.recv(), if batcher.waiting < WAITING_MAX => match call {
-                Some(call) => batcher.join(call, &sender),
+                Some(call) => batcher.add_call(call, &sender),
                 None => return,
             },
-            Some(queues) = ended.recv() => batcher.leave(&queues),
+            Some(queues) = ended.recv() => batcher.finish_statement(&queues),
         }
         let mut quiet = 0;
-        while quiet < QUIET_MAX && batcher.waiting < WAITING_MAX {
+        while quiet < EMPTY_POLLS_MAX && batcher.waiting < WAITING_MAX {
             if let Ok(call) = calls.try_recv() {
-                batcher.join(call, &sender);
+                batcher.add_call(call, &sender);
                 quiet = 0;
             } else {
                 yield_now().await;
@@ -113,12 +113,12 @@ impl PerQueueBatcher {
     }
 
     /// Adds a call to the batch of its queues.
-    fn join(&mut self, call: EnqueueCall, sender: &BatchSender) {
+    fn add_call(&mut self, call: EnqueueCall, sender: &BatchSender) {
         let are_seen = sender.known_queues.are_seen(&call.jobs);
         self.add(
             call,
             if are_seen {
-                PER_QUEUE_MAX
+                STATEMENTS_PER_SET_MAX
             } else {
                 PER_NEW_QUEUE_MAX
             },
@@ -156,7 +156,7 @@ impl PerQueueBatcher {
     }
 
     /// Frees the slot of a statement that has ended.
-    fn leave(&mut self, queues: &QueueSet) {
+    fn finish_statement(&mut self, queues: &QueueSet) {
         self.free += 1;
         let Some(set) = self.by_queues.get_mut(queues) else {
             return;
@@ -235,7 +235,7 @@ mod tests {
         let mut batcher = batcher(
             4,
             &[&["a"], &["b"], &["a"], &["b", "a"], &["a", "b"]],
-            PER_QUEUE_MAX,
+            STATEMENTS_PER_SET_MAX,
         );
         assert_eq!(next(&mut batcher), Some(("a".to_owned(), 2)));
         assert_eq!(next(&mut batcher), Some(("b".to_owned(), 1)));
@@ -257,21 +257,21 @@ mod tests {
             batcher.add(call(&["other"]), PER_NEW_QUEUE_MAX);
             let other = batcher.next().expect("it passes").0;
             assert_eq!(other[0].as_str(), "other");
-            batcher.leave(&other);
+            batcher.finish_statement(&other);
         }
-        batcher.leave(&stuck);
+        batcher.finish_statement(&stuck);
         assert_eq!(next(&mut batcher), Some(("new".to_owned(), 1)));
     }
 
     #[test]
     fn no_more_statements_than_slots_and_each_lane_has_its_turn() {
-        let mut batcher = batcher(1, &[&["a"], &["b"]], PER_QUEUE_MAX);
+        let mut batcher = batcher(1, &[&["a"], &["b"]], STATEMENTS_PER_SET_MAX);
         let first = batcher.next().expect("there is a slot").0;
-        batcher.add(call(&["a"]), PER_QUEUE_MAX);
+        batcher.add(call(&["a"]), STATEMENTS_PER_SET_MAX);
         assert_eq!(next(&mut batcher), None);
-        batcher.leave(&first);
+        batcher.finish_statement(&first);
         assert_eq!(next(&mut batcher), Some(("b".to_owned(), 1)));
-        batcher.leave(&QueueSet::from(
+        batcher.finish_statement(&QueueSet::from(
             call(&["b"])
                 .jobs
                 .into_iter()
@@ -289,7 +289,7 @@ mod tests {
         };
         let mut batcher = PerQueueBatcher::new(4);
         for bytes in [ENQUEUE_BYTES_MAX - 1, 1, 1] {
-            batcher.add(large(bytes), PER_QUEUE_MAX);
+            batcher.add(large(bytes), STATEMENTS_PER_SET_MAX);
         }
         assert_eq!(next(&mut batcher), Some(("a".to_owned(), 2)));
         assert_eq!(next(&mut batcher), Some(("a".to_owned(), 1)));

@@ -64,7 +64,7 @@ async fn due(
     max: usize,
     now: Time,
 ) -> StoreResult<TakeResult> {
-    let of = ScanTarget::Due(take.stream.clone());
+    let of = ScanTarget::DueStreamKeys(take.stream.clone());
     let look = scan_hints.begin_scan(&of, now);
     let params = [
         (&take.stream.as_str() as _, Type::TEXT),
@@ -88,7 +88,7 @@ async fn due(
         .flatten();
     let next_due = next_due.map(Time::from_micros);
     if next_due.is_none_or(|due| due > now) {
-        scan_hints.record_empty(of, look, now);
+        scan_hints.record_cleared(of, look, now);
     }
     Ok(TakeResult {
         keys: stored(&rows)?,

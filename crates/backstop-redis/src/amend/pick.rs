@@ -10,7 +10,7 @@ use crate::context::StoreContext;
 use crate::job_view::read_filter_fields;
 use crate::keys::QueueKey;
 use crate::list::{from_hex, queues, to_hex};
-use crate::record::MEMBER;
+use crate::record::MEMBER_BYTES;
 use crate::state_index::{IndexMember, IndexRange, JobLocation, ScanDirection, StateIndexes};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{AMEND_MAX, SCAN_MAX};
@@ -44,7 +44,7 @@ impl<'a> PickRequest<'a> {
     pub(super) fn of(amendment: &'a AmendJobsRequest, filter: Filter) -> StoreResult<Self> {
         let read = |cursor: &String| {
             let member = cursor.strip_prefix(CURSOR).and_then(from_hex);
-            let member = member.filter(|member| member.len() == MEMBER);
+            let member = member.filter(|member| member.len() == MEMBER_BYTES);
             member
                 .ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
         };

@@ -1,6 +1,6 @@
 //! The cursors of job lists, as text.
 
-use crate::record::{MEMBER, TIMED};
+use crate::record::{MEMBER_BYTES, TIMED};
 use backstop_core::JobState;
 use backstop_core::port::{ListJobsRequest, StoreError, StoreResult};
 use std::fmt::{self, Write};
@@ -28,7 +28,9 @@ impl RedisListCursor {
         let place = Self::parse(cursor);
         let belongs = match (query.filter.state, &place) {
             (Some(JobState::Ready), Some(Self::Line { .. })) => true,
-            (None | Some(JobState::Running), Some(Self::Member(member))) => member.len() == MEMBER,
+            (None | Some(JobState::Running), Some(Self::Member(member))) => {
+                member.len() == MEMBER_BYTES
+            }
             (Some(state), Some(Self::Member(member))) => {
                 state != JobState::Ready && member.len() == TIMED
             }
@@ -59,7 +61,7 @@ impl RedisListCursor {
             "l" => Self::Line {
                 queue: part()?.to_owned(),
                 place: part()?.parse().ok()?,
-                member: from_hex(part()?).filter(|member| member.len() == MEMBER)?,
+                member: from_hex(part()?).filter(|member| member.len() == MEMBER_BYTES)?,
             },
             _ => return None,
         };

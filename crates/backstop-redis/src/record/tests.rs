@@ -15,7 +15,7 @@ fn bytes_sort_as_their_numbers_do() {
     ];
     let bytes = numbers.map(sortable);
     assert!(bytes.is_sorted());
-    assert_eq!(bytes.map(|bytes| unsorted(&bytes)), numbers.map(Some));
+    assert_eq!(bytes.map(|bytes| from_sortable(&bytes)), numbers.map(Some));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
 
 #[test]
 fn what_is_no_record_is_refused() {
-    for bytes in [&b""[..], b"1", &[b'1'; HEAD], &[0; 200]] {
+    for bytes in [&b""[..], b"1", &[b'1'; HEAD_BYTES], &[0; 200]] {
         assert!(RedisJobRecord::parse(bytes).is_none(), "{bytes:?}");
     }
     assert!(unpack_payload(Some(vec![0, 0, 0, 9])).is_none());
@@ -98,10 +98,10 @@ fn what_is_no_record_is_refused() {
 #[test]
 fn letters_read_back() {
     for state in JobState::ALL {
-        assert_eq!(state_of(state_letter(state)), Some(state));
+        assert_eq!(state_of(state_code(state)), Some(state));
     }
     for reason in EndReason::ALL {
-        assert_eq!(reason_of(reason_letter(Some(reason))), Some(reason));
+        assert_eq!(reason_of(reason_code(Some(reason))), Some(reason));
     }
-    assert_eq!(reason_of(reason_letter(None)), None);
+    assert_eq!(reason_of(reason_code(None)), None);
 }

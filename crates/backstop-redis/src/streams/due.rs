@@ -3,7 +3,7 @@
 use super::shard::{ShardKey as ShardPart, StreamShard, by_shard};
 use super::take::{DOING, KeyTaker, ShardKeys, stored};
 use crate::context::{StoreContext, readable};
-use crate::record::{number_bytes, sortable, unsorted};
+use crate::record::{from_sortable, number_bytes, sortable};
 use crate::reply;
 use crate::script::{DUE, FIRST_DUE, ScriptCall};
 use backstop_core::limits::LEASE_REQUEST_MAX;
@@ -72,7 +72,7 @@ fn first(base: &StoreContext, shard: StreamShard<'_>, take: &TakeRequest) -> Scr
 
 fn parse_preview(answer: Value) -> Option<ShardPreview> {
     let mut parts = reply::list(answer)?.into_iter();
-    let due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let due = from_sortable(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     Some(ShardPreview {
         due,
         is_taken: reply::whole(parts.next()?)? > 0,
@@ -105,7 +105,7 @@ fn due_call(
 
 fn parse_due_keys(answer: Value) -> Option<ShardDueKeys> {
     let mut parts = reply::list(answer)?.into_iter();
-    let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let next_due = from_sortable(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     let taken = reply::all_bytes(parts.next()?)?
         .iter()
         .map(|name| key_of(name))

@@ -1,7 +1,7 @@
 //! Stream keys and records as bytes. `lua/streams/shard.lua` describes the layout; its scripts
 //! change heads in place.
 
-use crate::record::{sortable, unsorted};
+use crate::record::{from_sortable, sortable};
 use crate::reply;
 use backstop_core::lease::is_expired;
 use backstop_core::port::KeyLeaseHolder;
@@ -37,7 +37,7 @@ impl StreamKeyHead {
             Some(if bytes == NEVER {
                 None
             } else {
-                Some(Time::from_micros(unsorted(bytes)?))
+                Some(Time::from_micros(from_sortable(bytes)?))
             })
         };
         let worker_end =
@@ -49,7 +49,7 @@ impl StreamKeyHead {
             arrived: u64::from_be_bytes(bytes.get(37..45)?.try_into().ok()?),
             count: u32::from_be_bytes(bytes.get(45..49)?.try_into().ok()?),
             watermark: if bytes[49] == b'1' {
-                unsorted(&bytes[50..58])
+                from_sortable(&bytes[50..58])
             } else {
                 None
             },
@@ -117,7 +117,7 @@ pub(crate) struct RecordWindow {
 impl RecordWindow {
     /// Decodes a window from the next four parts: highest position, positions, records, payloads.
     pub(crate) fn read(parts: &mut impl Iterator<Item = Value>) -> Option<Self> {
-        let highest = unsorted(&reply::bytes(parts.next()?)?);
+        let highest = from_sortable(&reply::bytes(parts.next()?)?);
         let positions = reply::bytes(parts.next()?)?;
         let (records, payloads) = (reply::list(parts.next()?)?, reply::list(parts.next()?)?);
         let mut window = Self {
@@ -125,7 +125,7 @@ impl RecordWindow {
             ..Self::default()
         };
         for ((position, record), payload) in positions.chunks_exact(8).zip(records).zip(payloads) {
-            let (position, payload) = (unsorted(position)?, reply::bytes(payload)?);
+            let (position, payload) = (from_sortable(position)?, reply::bytes(payload)?);
             window.bytes += payload.len();
             match reply::bytes(record).and_then(|record| unpack(position, &record, payload)) {
                 Some(record) => window.records.push(record),
@@ -158,7 +158,7 @@ fn unpack(position: i64, bytes: &[u8], payload: Vec<u8>) -> Option<StoredRecord>
         position,
         step: i64::from_be_bytes(bytes[..8].try_into().ok()?),
         tenant,
-        at: Time::from_micros(unsorted(&bytes[8..16])?),
+        at: Time::from_micros(from_sortable(&bytes[8..16])?),
         arrival: u64::from_be_bytes(bytes[16..RECORD].try_into().ok()?),
         payload: Payload::from_stored(payload),
     })

@@ -3,7 +3,7 @@
 use super::head::{RecordWindow, StreamKeyHead};
 use super::shard::{ShardKey, StreamShard, by_shard, names};
 use crate::context::{StoreContext, readable};
-use crate::record::unsorted;
+use crate::record::from_sortable;
 use crate::reply;
 use crate::script::{HOLDING_KEYS, SHARD_STATUS, STREAM_KEY};
 use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, WINDOW_RECORDS_MAX};
@@ -81,7 +81,7 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
     let keys = [number()?, number()?];
     let holding = number()?;
     let records = [number()?, number()?, number()?, number()?];
-    let oldest = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let oldest = from_sortable(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     let mut counts = [0; StreamCounter::ALL.len()];
     for (index, number) in reply::pairs(parts.next()?)? {
         let index: usize = std::str::from_utf8(&index).ok()?.parse().ok()?;

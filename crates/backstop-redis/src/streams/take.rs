@@ -7,7 +7,7 @@
 use super::head::{RecordWindow, StreamKeyHead};
 use super::shard::{StreamShard, by_shard, register};
 use crate::context::{StoreContext, readable};
-use crate::record::{number_bytes, sortable, unsorted};
+use crate::record::{from_sortable, number_bytes, sortable};
 use crate::reply;
 use crate::script::{GIVE_BACK, ScriptCall, TAKE};
 use backstop_core::limits::{LEASE_REQUEST_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
@@ -190,7 +190,7 @@ impl<'a> KeyTaker<'a> {
 fn handed_out<'a>(part: &ShardKeys<'a>, answer: Value) -> Option<ShardHandout<'a>> {
     let mut parts = reply::list(answer)?.into_iter();
     let is_again = reply::bytes(parts.next()?)? == b"A";
-    let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
+    let next_due = from_sortable(&reply::bytes(parts.next()?)?).map(Time::from_micros);
     let heads = reply::list(parts.next()?)?;
     let mut windows = reply::list(parts.next()?)?.into_iter();
     let mut handed = ShardHandout {

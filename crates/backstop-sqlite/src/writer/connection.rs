@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 /// How often the writer checks whether another connection has written to the file.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Why a group was not committed.
 enum GroupFailure {
@@ -66,8 +66,8 @@ impl WriterConnection {
             if let Ok(request) = requests.try_recv() {
                 return Some(request);
             }
-            let received =
-                waiting.block_on(async { tokio::time::timeout(LOOK_EVERY, requests.recv()).await });
+            let received = waiting
+                .block_on(async { tokio::time::timeout(POLL_INTERVAL, requests.recv()).await });
             if let Ok(received) = received {
                 return received;
             }
@@ -77,7 +77,7 @@ impl WriterConnection {
     fn notice_other_writers(&mut self) {
         if self
             .looked_at
-            .is_some_and(|looked_at| looked_at.elapsed() < LOOK_EVERY)
+            .is_some_and(|looked_at| looked_at.elapsed() < POLL_INTERVAL)
         {
             return;
         }
@@ -149,11 +149,11 @@ impl WriterConnection {
         let failed = |error: &rusqlite::Error| GroupFailure::Store(store_error(doing, error));
         set_sync(open, self.options.durability, group).map_err(|error| failed(&error))?;
         execute(&open.db, "BEGIN IMMEDIATE").map_err(|error| failed(&error))?;
-        match fill(&open.db, group) {
+        match run_requests(&open.db, group) {
             Ok(hint_due) => {
                 if let Err(error) = execute(&open.db, "COMMIT") {
                     roll_back(&open.db);
-                    return Err(GroupFailure::Store(not_committed(doing, &error)));
+                    return Err(GroupFailure::Store(commit_error(doing, &error)));
                 }
                 self.hint_due |= hint_due;
                 Ok(())
@@ -186,9 +186,9 @@ impl WriterConnection {
 
     /// Checkpoints the log when it is long enough. SQLite's automatic checkpoint would not report
     /// that an fsync failed in it.
-    pub(super) fn fold_log(&mut self) {
+    pub(super) fn checkpoint_wal(&mut self) {
         let Some(open) = self.file.open() else { return };
-        let Err(error) = fold_log(&open.db, self.options.log_pages) else {
+        let Err(error) = checkpoint_wal(&open.db, self.options.log_pages) else {
             return;
         };
         let error = store_error("folding the log into the file", &error);
@@ -206,7 +206,7 @@ impl WriterConnection {
 }
 
 /// Runs the requests; returns whether they left new work to claim or to promote.
-fn fill(
+fn run_requests(
     db: &Connection,
     group: &mut [Box<dyn WriteRequest>],
 ) -> std::result::Result<bool, GroupFailure> {
@@ -262,7 +262,7 @@ fn roll_back(db: &Connection) {
 
 /// Moves the log into the file if it has `pages_max` pages. Readers may block a part of it; the
 /// checkpoint after the next commit continues.
-fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
+fn checkpoint_wal(db: &Connection, pages_max: u32) -> Result<()> {
     let mut look = db.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     let (pages, folded): (i64, i64) = look.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?;
     if pages < i64::from(pages_max) || folded == pages {
@@ -274,7 +274,7 @@ fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
 
 /// The error of a failed COMMIT. Whatever SQLite says, it is unknown whether the transaction is on
 /// disk. So no caller gets a success, and every caller may retry.
-fn not_committed(doing: &'static str, error: &rusqlite::Error) -> StoreError {
+fn commit_error(doing: &'static str, error: &rusqlite::Error) -> StoreError {
     match store_error(doing, error) {
         StoreError::Unavailable { doing, cause } => StoreError::Unavailable { doing, cause },
         _ => StoreError::unavailable(doing, format!("it could not be committed: {error}")),

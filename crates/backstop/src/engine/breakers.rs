@@ -95,7 +95,10 @@ impl LocalBreakers {
             | Outcome::Lost { .. } => CallOutcome::Neutral,
         };
         self.queue_gate_report((queue.clone(), kind.clone()), |news| {
-            news.record_survival(CallReport { epoch, sign });
+            news.record_survival(CallReport {
+                epoch,
+                outcome: sign,
+            });
         });
     }
 
@@ -171,20 +174,23 @@ impl Engine {
         let Some(breaker) = known.breakers.get_mut(queue) else {
             return;
         };
-        if breaker.state.is_calm() && sign != CallOutcome::Failure {
+        if breaker.state.has_no_recent_failures() && sign != CallOutcome::Failure {
             if sign == CallOutcome::Success && !known.unreported.contains(queue) {
                 known.unreported.insert(queue.clone());
             }
             return;
         }
-        let signal = CallReport { epoch, sign };
+        let signal = CallReport {
+            epoch,
+            outcome: sign,
+        };
         breaker
             .state
             .record(&breaker.settings, &[signal], self.now());
         // Failures of others are not in a row with this one if something succeeded here meanwhile.
         let success = known.unreported.remove(queue).then_some(CallReport {
             epoch,
-            sign: CallOutcome::Success,
+            outcome: CallOutcome::Success,
         });
         known
             .reports

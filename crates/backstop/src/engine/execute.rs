@@ -114,7 +114,7 @@ pub(crate) async fn execute(
     }
     let rules = Engine::rules(settings);
     let roll = engine.backstop.random().roll();
-    let sign = ending.sign();
+    let sign = ending.judge_service();
     let outcome = match judge(&leased, ending, &engine.name, rules, engine.now(), roll) {
         Outcome::Dead { reason, history } => Outcome::Dead {
             reason,

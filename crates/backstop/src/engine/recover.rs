@@ -23,7 +23,7 @@ mod leader;
 use super::Engine;
 use super::metrics;
 use super::settle::{released_for_room, settle_by_halves};
-use backstop_core::blame::{accused_workers, judge_vanished};
+use backstop_core::blame::{judge_vanished, workers_lost_with_suspect_running};
 use backstop_core::failure::{DeathContext, FailureHistory};
 use backstop_core::limits::{LOST_WITHIN, SEIZE_MAX};
 use backstop_core::port::{SeizeRequest, SeizeResult, SeizedRun, SettleOutcome, StoreResult};
@@ -296,7 +296,7 @@ impl VanishedWorkers {
         // One map, always whole.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, seen| now.since(*seen) <= lease.times(2));
-        for worker in accused_workers(batch, now) {
+        for worker in workers_lost_with_suspect_running(batch, now) {
             if known.len() < VANISHED_MAX {
                 known.insert(worker.clone(), now);
             }

@@ -172,11 +172,11 @@ impl AdoptedTable {
         }
         let (clock, mut state) = (self.now(), self.load_live_state().await?);
         let every = self.table().period();
-        if !state.take_slot(every, clock) {
+        if !state.try_take_period(every, clock) {
             return Ok((!state.orphans.is_empty()).then_some(PassRows::Orphans));
         }
         let (_, is_ours) = self
-            .change_state(|state| state.take_slot(every, self.now()))
+            .change_state(|state| state.try_take_period(every, self.now()))
             .await?;
         Ok(is_ours.then_some(PassRows::Due))
     }
@@ -185,7 +185,9 @@ impl AdoptedTable {
     async fn wait(&self) -> StoreResult<Span> {
         let (clock, state, every) = (self.now(), self.load_state().await?, self.table().period());
         let next = backstop_core::table::last_tick(every, clock).after(every);
-        let end = state.next_end().map_or(next, |end| end.after(LOOK_MIN));
+        let end = state
+            .earliest_lease_end()
+            .map_or(next, |end| end.after(LOOK_MIN));
         Ok(next.min(end).since(clock))
     }
 }

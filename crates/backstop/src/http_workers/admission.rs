@@ -385,7 +385,7 @@ impl HttpWorkers<'_> {
             .first()
             .and_then(Option::as_ref)
             .and_then(read::<SharedBreaker>);
-        Ok(breaker.is_none_or(|breaker| breaker.state.is_calm()))
+        Ok(breaker.is_none_or(|breaker| breaker.state.has_no_recent_failures()))
     }
 
     async fn report_to_breaker(
@@ -399,11 +399,11 @@ impl HttpWorkers<'_> {
         let (name, now) = (BreakerName::Breaker(queue.clone()), self.backstop.now());
         let has_failure = signals
             .iter()
-            .any(|signal| signal.sign == CallOutcome::Failure);
+            .any(|signal| signal.outcome == CallOutcome::Failure);
         let (breaker, before) = update(self.backstop, &name.cell_name(), absent, |breaker| {
             let before = breaker.state.phase(&breaker.settings, now);
             // Successes of a calm breaker are told to nobody: a healthy service costs no write.
-            if has_failure || !breaker.state.is_calm() {
+            if has_failure || !breaker.state.has_no_recent_failures() {
                 breaker.state.record(&breaker.settings, signals, now);
             }
             before

@@ -41,7 +41,7 @@ impl HttpWorkers<'_> {
                     queue,
                     CallReport {
                         epoch: token.data.epoch,
-                        sign: CallOutcome::Neutral,
+                        outcome: CallOutcome::Neutral,
                     },
                 );
             }
@@ -51,7 +51,7 @@ impl HttpWorkers<'_> {
                     &run.kind,
                     CallReport {
                         epoch,
-                        sign: CallOutcome::Neutral,
+                        outcome: CallOutcome::Neutral,
                     },
                 );
             }

@@ -144,7 +144,7 @@ impl HttpWorkers<'_> {
                         kind,
                         CallReport {
                             epoch,
-                            sign: CallOutcome::Success,
+                            outcome: CallOutcome::Success,
                         },
                     );
                 }
@@ -153,7 +153,7 @@ impl HttpWorkers<'_> {
                     kind,
                     CallReport {
                         epoch,
-                        sign: CallOutcome::Neutral,
+                        outcome: CallOutcome::Neutral,
                     },
                 ),
                 (_, None) => {}
@@ -249,7 +249,7 @@ impl HttpWorkers<'_> {
         let token = token?;
         let signal = CallReport {
             epoch: token.data.epoch,
-            sign: ending.sign(),
+            outcome: ending.judge_service(),
         };
         let (probe, began_at, attempt) = (
             token.data.probe.checked_sub(1),

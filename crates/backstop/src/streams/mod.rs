@@ -3,16 +3,16 @@
 //! was waited for.
 //!
 //! ```
-//! use backstop::streams::{Event, Record, StreamSettings};
-//! use backstop::{Fail, Payload};
+//! use backstop::streams::{StreamEvent, Record, StreamSettings};
+//! use backstop::{RunError, Payload};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let backstop = backstop::Backstop::open("memory:").await?;
 //! let uptime = backstop.stream("uptime")?;
-//! let running = uptime.serve(StreamSettings::default(), |event: Event| async move {
+//! let running = uptime.serve(StreamSettings::default(), |event: StreamEvent| async move {
 //!     println!("{} {} at {}", event.key, event.effect, event.position);
-//!     Ok::<(), Fail>(())
+//!     Ok::<(), RunError>(())
 //! })?;
 //! let result = |position| {
 //!     let payload = Payload::json("{\"status\":\"success\"}")?;

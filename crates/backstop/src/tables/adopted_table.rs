@@ -213,7 +213,7 @@ impl AdoptedTable {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
         let mut table_state = self.load_state().await?;
         let now = self.backstop.current_time().await;
-        table_state.expire(now);
+        table_state.orphan_expired_leases(now);
         table_state.recall_locked();
         let (mut opened, _) = self.open_surveyed().await?;
         let mut due = self

@@ -86,10 +86,10 @@ impl AdoptedTable {
         let (clock, mut table_state) = (self.backstop.now(), self.load_state().await?);
         if table_state.has_lease_ahead(clock) {
             (table_state, ()) = self
-                .change_state(|table_state| table_state.expire(clock))
+                .change_state(|table_state| table_state.orphan_expired_leases(clock))
                 .await?;
         }
-        table_state.expire(clock);
+        table_state.orphan_expired_leases(clock);
         Ok(table_state)
     }
 
@@ -222,7 +222,7 @@ impl<'a> RowClaims<'a> {
         let (_, result) = self
             .adopted
             .change_state(|table_state| {
-                table_state.end(self.number, &ended);
+                table_state.remove_finished_rows(self.number, &ended);
                 change(table_state, self.adopted.backstop.now())
             })
             .await?;
@@ -239,11 +239,12 @@ impl<'a> RowClaims<'a> {
         mut change: impl FnMut(&mut TableState, Time) -> R,
     ) -> StoreResult<Option<R>> {
         let changed = self.change(|table_state, clock| {
-            let is_lapsed = self.held().count > 0 && !table_state.is_live(self.number, clock);
+            let is_lapsed =
+                self.held().count > 0 && !table_state.has_live_lease(self.number, clock);
             if is_lapsed || self.lost.is_cancelled() {
                 return None;
             }
-            table_state.expire(clock);
+            table_state.orphan_expired_leases(clock);
             Some(change(table_state, clock))
         });
         let result = changed.await?;
@@ -409,7 +410,7 @@ impl<'a> RowClaims<'a> {
     /// Gives everything back: what was not ended is for whoever comes next.
     pub(super) async fn leave(&self) {
         if let Err(error) = self
-            .change(|table_state, _| table_state.release(self.number))
+            .change(|table_state, _| table_state.release_lease(self.number))
             .await
         {
             tracing::warn!(%error, table = self.adopted.table.name(), "the rows of a pass were not given back; their lease ends in {TABLE_LEASE}");

@@ -157,7 +157,7 @@ impl AdoptedTable {
     ) -> Result<(), TableError> {
         let now = self.backstop.now();
         if !self
-            .change_state(|table_state| table_state.take_pruning(now))
+            .change_state(|table_state| table_state.try_start_pruning(now))
             .await?
             .1
         {

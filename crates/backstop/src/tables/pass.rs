@@ -239,7 +239,7 @@ impl AdoptedTable {
             Some(TableError::Store(_)) => return,
             Some(error) => {
                 let (error, clock) = (error.to_string(), self.backstop.now());
-                self.change_state(|table_state| table_state.fail(&error, clock))
+                self.change_state(|table_state| table_state.record_failed_pass(&error, clock))
                     .await
                     .map(drop)
             }

@@ -3,7 +3,7 @@
 use super::{DeadRecord, JobExplanation, WorkerSilence, takeover_bound};
 use crate::streams::dead_letter_stream;
 use backstop_core::gate::ShutReason;
-use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
+use backstop_core::limits::{LOST_LEASES_UNTIL_DEAD, LOST_WITHIN};
 use backstop_core::rate::RateLimit;
 use backstop_core::redact::Redaction;
 use backstop_core::terminal::{shell_argument, shell_word};
@@ -371,7 +371,7 @@ impl fmt::Display for JobExplanation {
             } => write!(
                 f,
                 "it is ready, but {} vanished with it in the last {LOST_WITHIN}, {last} most recently, and it dies of \
-                 {LOST_LEASES_MAX}; until then a worker runs one such job at a time, to learn which of them it is; {} serving \
+                 {LOST_LEASES_UNTIL_DEAD}; until then a worker runs one such job at a time, to learn which of them it is; {} serving \
                  its queue",
                 plural(*strikes, "worker"),
                 plural(*workers, "worker"),

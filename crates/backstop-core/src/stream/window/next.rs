@@ -20,8 +20,8 @@ impl KeyWindow {
             return Some(step);
         }
         let note = self
-            .hold_fresh()
-            .or_else(|| self.give_up(rules, now))
+            .count_as_waiting()
+            .or_else(|| self.stop_waiting_for_gap(rules, now))
             .or_else(|| self.wait(rules, now));
         note.map(KeyStep::Event)
     }
@@ -30,7 +30,7 @@ impl KeyWindow {
     /// handler.
     pub fn hold_arrivals(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         self.look_at_arrivals(rules, now)
-            .or_else(|| self.hold_fresh())
+            .or_else(|| self.count_as_waiting())
     }
 
     /// When to call [`KeyWindow::next`] again if no record arrives.
@@ -52,7 +52,11 @@ impl KeyWindow {
             // Records that were not loaded can be loaded once the loaded ones are gone.
             return (self.beyond > 0 || !self.state.ahead.is_empty()).then_some(now);
         }
-        Some(self.state.wait.map_or(now, |wait| self.until(wait, rules)))
+        Some(
+            self.state
+                .wait
+                .map_or(now, |wait| self.find_wait_end(wait, rules)),
+        )
     }
 
     /// Classifies arrivals as duplicate, late or ignored, or adds them to the held records.
@@ -69,7 +73,7 @@ impl KeyWindow {
                     off_step: None,
                 });
             }
-            if let Some(note) = self.check_passed(position, held.step, rules, now) {
+            if let Some(note) = self.classify_if_passed(position, held.step, rules, now) {
                 return Some(note);
             }
             self.held.insert(position, held);
@@ -79,7 +83,7 @@ impl KeyWindow {
     }
 
     /// Classifies a record that is not ahead of the watermark; `None` if the handler is to get it.
-    fn check_passed(
+    fn classify_if_passed(
         &mut self,
         position: i64,
         step: i64,
@@ -121,7 +125,7 @@ impl KeyWindow {
         // Another worker, or an offline one, passed this position while the record waited. It must
         // not block the key.
         if let Some((position, step)) = self.head().map(|(position, held)| (position, held.step))
-            && let Some(note) = self.check_passed(position, step, rules, now)
+            && let Some(note) = self.classify_if_passed(position, step, rules, now)
         {
             self.leave(position);
             return Some(KeyStep::Event(note));
@@ -136,7 +140,7 @@ impl KeyWindow {
         self.is_wait_over |= self
             .state
             .wait
-            .is_some_and(|wait| self.until(wait, rules) <= now);
+            .is_some_and(|wait| self.find_wait_end(wait, rules) <= now);
         let call = self.next_call(rules, now)?;
         (!self.is_blocked(rules, now)).then_some(KeyStep::Call(call))
     }
@@ -160,7 +164,7 @@ impl KeyWindow {
         let Some(watermark) = self.watermark else {
             return Some(HandlerCall::Handle { position });
         };
-        let gives_up = self.state.drain_to.is_some_and(|to| position <= to)
+        let may_skip_gap = self.state.drain_to.is_some_and(|to| position <= to)
             || self
                 .state
                 .ahead
@@ -169,12 +173,13 @@ impl KeyWindow {
             || !self.is_covered(rules, held);
         if position <= watermark.saturating_add(held.step) {
             let waits_its_turn = rules.drain == DrainMode::Scheduled && self.state.waiting > 0;
-            let has_its_turn = self.is_wait_over || gives_up || self.is_retry_due(position, now);
+            let has_its_turn =
+                self.is_wait_over || may_skip_gap || self.is_retry_due(position, now);
             return (!waits_its_turn || has_its_turn).then_some(HandlerCall::Handle { position });
         }
         // A record whose handler failed already had its turn. It keeps it, whatever has changed
         // since.
-        (gives_up || self.is_retry_due(position, now))
+        (may_skip_gap || self.is_retry_due(position, now))
             .then(|| self.next_missing(watermark, position, held.step, rules))
     }
 
@@ -260,7 +265,7 @@ impl KeyWindow {
                 .is_some_and(|call| call.position() == failing.position)
     }
 
-    fn hold_fresh(&mut self) -> Option<KeyEvent> {
+    fn count_as_waiting(&mut self) -> Option<KeyEvent> {
         let position = self.fresh.first().copied()?;
         self.hold(position);
         Some(KeyEvent::Held { position })
@@ -283,7 +288,7 @@ impl KeyWindow {
     }
 
     /// Gives up if the key holds too many records, or has waited long enough.
-    fn give_up(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
+    fn stop_waiting_for_gap(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let (position, _) = self.head()?;
         if self.state.halted.is_some()
             || self.state.drain_to.is_some()
@@ -320,7 +325,7 @@ impl KeyWindow {
 
     fn wait(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let Some((position, _)) = self.head() else {
-            return self.empty();
+            return self.end_wait_if_empty();
         };
         if self.state.drain_to <= self.watermark {
             self.state.drain_to = None;
@@ -352,13 +357,13 @@ impl KeyWindow {
         self.state.wait = Some(wait);
         Some(KeyEvent::Wait {
             position,
-            until: self.until(wait, rules),
+            until: self.find_wait_end(wait, rules),
             attempt,
         })
     }
 
     /// Ends the wait once the key holds nothing any more.
-    fn empty(&mut self) -> Option<KeyEvent> {
+    fn end_wait_if_empty(&mut self) -> Option<KeyEvent> {
         if self.beyond > 0 || !self.state.ahead.is_empty() {
             return None;
         }
@@ -375,7 +380,7 @@ impl KeyWindow {
     }
 
     /// When a wait ends: at its due time, or earlier if a record has been held for `hold_for`.
-    fn until(&self, wait: GapWait, rules: &StreamRules) -> Time {
+    fn find_wait_end(&self, wait: GapWait, rules: &StreamRules) -> Time {
         let due = Time::from_micros(wait.due);
         self.oldest()
             .map_or(due, |at| due.min(at.after(rules.hold_for)))

@@ -1,7 +1,7 @@
 //! A job that kills every worker that runs it.
 
 use super::*;
-use backstop_core::limits::LOST_LEASES_MAX;
+use backstop_core::limits::LOST_LEASES_UNTIL_DEAD;
 use backstop_core::verdict::EndReason;
 
 /// How the worker that the poison killed comes back.
@@ -54,7 +54,7 @@ async fn three_lost_leases_bury_a_poison_job_whatever_its_worker_is_called() {
     ] {
         let test = pushed(&["poison"]).await;
         let servers = [SeenWorkers::default(), SeenWorkers::default()];
-        for death in 0..LOST_LEASES_MAX {
+        for death in 0..LOST_LEASES_UNTIL_DEAD {
             let handed = leased_after(&test, &servers[death % 2], restart, death as u32).await;
             assert_eq!(handed.len(), 1, "{restart:?}, run {}", death + 1);
             test.clock.advance(Span::secs(16));

@@ -1,31 +1,33 @@
 //! Decides which jobs are charged when a worker vanishes.
 //!
-//! A process that dies does not report which of its jobs killed it, or whether one did. So all of
-//! its jobs become suspects first, and then each suspect runs alone:
+//! A process that dies does not report which of its jobs killed it, or whether one did. If no
+//! suspect was running, all of its jobs become suspects. From then on, a worker runs at most one of
+//! them at a time:
 //!
 //! | the vanished worker held | what happens to that job |
 //! |---|---|
-//! | a begun suspect | charged with a lost lease; the third in 72 h: dead, `crashed_worker` |
-//! | a suspect that had not begun | given back: it only waited |
-//! | another job, beside a begun suspect | given back: the suspect is the likelier cause |
-//! | another job, without a begun suspect | charged without proof, and a suspect from now on |
+//! | a suspect whose run had started | charged with a lost lease; dead at the third in 72 h |
+//! | a suspect whose run had not started | given back: it only waited |
+//! | another job, while a suspect was running | given back: the suspect is the likelier cause |
+//! | another job, while no suspect was running | charged without proof, and a suspect from now on |
 //!
-//! A *suspect* is a job with a lost lease in the last 72 h. A worker runs one suspect at a time and
-//! records in the store that it begins, before it does ([`crate::port::JobStore::begin`]). So when
-//! the worker dies, there is one name. Ordinary jobs pay nothing for this: only suspects are
-//! recorded.
+//! A *suspect* is a job with a lost lease in the last 72 h. A worker runs one suspect at a time,
+//! beside ordinary jobs. Before the run starts, the worker records in the store that it does
+//! ([`crate::port::JobStore::begin`]). So when the worker dies, there is only one candidate.
+//! Ordinary jobs pay nothing for this: only the runs of suspects are recorded.
 //!
 //! A suspect at its *last strike*, whose next lost lease would make it dead, has the whole worker
-//! to itself for a while. So another job that kills the worker cannot be charged to it.
+//! to itself for a while, so it cannot be charged for a death that another job caused. Only a job
+//! that does not end while the suspect waits for that may still run beside it.
 //!
 //! Jobs are judged per vanished worker. The jobs of one worker may come in several batches, because
-//! they expire at different times or exceed one call. Each batch is safe by itself: an innocent job
-//! can be charged once, without proof, and never again, because from then on only its own run can
-//! charge it. A caller that remembers which workers had begun a suspect in an earlier batch passes
-//! them in, and spares the other jobs even that.
+//! they expire at different times or do not fit into one call. Each batch is safe by itself: an
+//! innocent job can be charged once, without proof, and not again while it is a suspect, because a
+//! suspect is charged only for its own run. A caller that remembers which workers vanished while a
+//! suspect was running passes them in as `before`; then not even that one charge happens.
 //!
-//! If a vanished worker had begun several suspects (because the record of one arrived late), all of
-//! them are charged: any of them may have killed it.
+//! If a vanished worker had started several suspects (because the record of one arrived late), all
+//! of them are charged: any of them may have killed it.
 
 use crate::failure::FailureHistory;
 use crate::lease::{LeasedRun, WorkerName};

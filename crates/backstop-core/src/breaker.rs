@@ -162,7 +162,9 @@ pub struct BreakerStatus {
     pub failure_count: u32,
     /// The probes that succeeded, while the breaker is half-open.
     pub success_count: u32,
-    /// Calls that reported how they ended; late reports do not count.
+    /// Calls whose end was recorded; late reports do not count. Most successes are missing here:
+    /// workers do not report them while [`Breaker::has_no_recent_failures`] holds, so that a
+    /// healthy service costs no write.
     pub total_calls: u64,
     /// Calls that were requested and not admitted.
     pub rejected_calls: u64,
@@ -188,8 +190,8 @@ impl Breaker {
         serde_json::to_vec(self).expect("a breaker has only text, numbers and lists")
     }
 
-    /// Whether it is closed without recent failures: a report of a success would then change
-    /// nothing.
+    /// Whether it is closed without recent failures. A success would then change only
+    /// `total_calls`.
     pub fn has_no_recent_failures(&self) -> bool {
         self.state == BreakerState::Closed && self.failures == 0
     }
@@ -286,8 +288,9 @@ impl Breaker {
         admitted
     }
 
-    /// Records how calls ended, in this order. Reports of an older epoch are late and change
-    /// nothing.
+    /// Records how calls ended, in this order. Reports of calls admitted in an earlier phase are
+    /// late and change nothing, not even `total_calls`. An open breaker admits no calls, so every
+    /// report to it is late.
     pub fn record(&mut self, settings: &BreakerSettings, reports: &[CallReport], now: Time) {
         self.follow_clock(now);
         for signal in reports {

@@ -163,7 +163,8 @@ pub const LEASE_REQUEST_MAX: Span = LEASE_MAX.plus(Span::hours(1));
 /// A worker whose last heartbeat is further ahead than this sent it before the clock was set back.
 /// Clocks of one deployment are never so far apart for long.
 pub const SET_BACK_MIN: Span = Span::minutes(1);
-/// Lost leases within [`LOST_WITHIN`] after which a job counts as one that kills its workers.
+/// A job that is charged with this many lost leases within [`LOST_WITHIN`] becomes dead, because it
+/// seems to kill its workers.
 pub const LOST_LEASES_UNTIL_DEAD: usize = 3;
 pub const LOST_WITHIN: Span = Span::hours(72);
 

@@ -12,7 +12,7 @@
 //! | failed for good | dead: `rejected` | yes |
 //! | discarded, cancelled | cancelled | yes |
 //! | snoozed, released | waits again, as if it had not run | no |
-//! | the same, but the run made up for a lost one | the same; the history says so | no |
+//! | the same, and the run followed a lost lease | the same; the history records the wait | no |
 //! | handler program cannot start | released for [`crate::limits::UNSTARTED_WAIT`] | no |
 //! | worker vanished | back to its old place; the third time in 72 h dead: `crashed_worker` | no |
 //! | worker vanished, job not charged ([`crate::blame`]) | released at once | no |
@@ -51,8 +51,9 @@ pub enum RunEnding {
 }
 
 impl RunEnding {
-    /// What the ending tells the breaker about the service behind the handler. A job that was
-    /// rejected for its own sake, or put off, tells nothing.
+    /// What the breaker learns about the service behind the handler: a success from `Done`, a
+    /// failure from a failure that is to be retried, and nothing from any other ending, because its
+    /// cause is the job itself or nothing went wrong.
     pub const fn judge_service(&self) -> CallOutcome {
         match self {
             Self::Done => CallOutcome::Success,
@@ -190,14 +191,14 @@ pub enum Outcome {
     Released {
         at: Time,
     },
-    /// The job waits again as if it had not run, but its history records that this run made up for
-    /// a lost one.
+    /// Like `Released`, for a run that followed a lost lease. The history is stored too: it records
+    /// how long the job waited after the loss, so that no later run counts this wait again.
     Reran {
         at: Time,
-        /// All failures; the lost run among them has its wait for this run.
+        /// All failures. The last one is the lost lease, with the wait until the next run.
         history: FailureHistory,
     },
-    /// The worker vanished; the job runs again.
+    /// The worker vanished and the job is charged with a lost lease; it is due again at `at`.
     Lost {
         at: Time,
         history: FailureHistory,
@@ -205,7 +206,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the run failed; `None` if it counts as not having run.
+    /// Whether the run counts as failed: true if the job is retried or dead, false if it is done or
+    /// cancelled (even after an error), and `None` if the job waits as if it had not run.
     pub const fn has_failed(&self) -> Option<bool> {
         match self {
             Self::Done(_) | Self::Cancelled { .. } => Some(false),
@@ -222,8 +224,8 @@ pub struct Settlement {
     pub outcome: Outcome,
 }
 
-/// True if a power cut may lose this commit: the leases simply expire again, and the jobs are taken
-/// over once more. A store need not wait for the disk then.
+/// Whether losing this commit in a power cut does no harm: the leases expire again and the jobs are
+/// taken over once more. The store then need not wait for the disk.
 pub fn can_skip_fsync(settlements: &[Settlement]) -> bool {
     settlements
         .iter()
@@ -235,7 +237,7 @@ pub fn can_skip_fsync(settlements: &[Settlement]) -> bool {
 pub enum Requeue {
     /// Behind all other jobs of its priority level.
     End,
-    /// Its place before the claim: it has waited its turn already.
+    /// Its place before the claim, as it has waited its turn already.
     OldPlace,
 }
 

@@ -15,7 +15,7 @@ use backstop_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of a job in the order of arrival.
+/// The number of a job in the order of arrival. Unlike `seq`, it never changes.
 pub(crate) type ArrivalNumber = u64;
 
 #[derive(Debug, Default)]
@@ -24,12 +24,17 @@ pub(crate) struct MemoryState {
     pub(crate) jobs: BTreeMap<ArrivalNumber, MemoryJob>,
     pub(crate) ids: BTreeMap<JobId, ArrivalNumber>,
     pub(crate) queues: BTreeMap<QueueName, MemoryQueue>,
+    /// The ready jobs of each queue in the order of claims, by priority and `seq`.
     pub(crate) ready: BTreeMap<(QueueName, Priority, u64), ArrivalNumber>,
+    /// The scheduled and retrying jobs of all queues, in the order in which they become ready.
     pub(crate) waiting_by_run_at: BTreeSet<(Time, ArrivalNumber)>,
     pub(crate) claims: BTreeMap<LeaseNumber, OpenClaim>,
+    /// The last holder of each unique key. An entry may be outdated: the job may have ended, or the
+    /// period of the key may be over, so that it holds the key no more.
     pub(crate) keys: BTreeMap<(QueueName, UniqueKey), KeyHolding>,
     pub(crate) cells: BTreeMap<String, Cell>,
     pub(crate) streams: BTreeMap<StreamName, MemoryStream>,
+    /// The time of each worker's last heartbeat, and the queues that it serves.
     pub(crate) workers: BTreeMap<WorkerName, (Time, Vec<QueueName>)>,
     /// The queue after which the next pruning continues; `None` to begin with the first.
     pub(crate) pruned_to: Option<QueueName>,
@@ -58,11 +63,14 @@ pub(crate) struct MemoryJob {
     /// The position of the job in its priority level, while it is ready or running.
     pub(crate) seq: u64,
     pub(crate) lease: Option<LeaseNumber>,
-    /// Whether the current run has been recorded as begun, since its claim or seizure.
+    /// Whether the worker has recorded, since the last claim or seizure, that its run began.
     pub(crate) begun: bool,
-    /// The lost lease of the seized job, and whether its run had begun, until the seizer judges it.
+    /// Only while a seizer holds the job: the lease that was taken over from a worker that
+    /// vanished, and whether the run under that lease had begun. After several seizures it is the
+    /// first one.
     pub(crate) vanished: Option<(LostLease, bool)>,
-    /// The last accepted settlement, so that a repeated one is recognized.
+    /// The last accepted settlement, so that a repeated one is recognized: its lease number, and
+    /// the [`tag`](backstop_core::verdict::Outcome::tag) of its outcome.
     pub(crate) settled: Option<(LeaseNumber, u8)>,
 }
 
@@ -98,6 +106,7 @@ impl Default for MemoryQueue {
     }
 }
 
+/// The last job that took a unique key, and in which states and until when it holds the key.
 #[derive(Debug)]
 pub(crate) struct KeyHolding {
     pub(crate) job: JobId,
@@ -110,7 +119,7 @@ impl MemoryState {
         self.jobs.get_mut(&arrival).map(|record| (arrival, record))
     }
 
-    /// The current holder of a unique key.
+    /// The job that holds a unique key now, so that no other job may take it.
     pub(crate) fn key_holder(
         &self,
         queue: &QueueName,
@@ -122,7 +131,9 @@ impl MemoryState {
             .map(|(holder, _)| holder)
     }
 
-    /// The current holder of a unique key, or its last holder if that job is still live.
+    /// The job that holds a unique key now. Otherwise the job that held it last, if that job is
+    /// live: a live job loses its key when the period is over, or in a state that does not hold the
+    /// key.
     pub(crate) fn holder_or_live(
         &self,
         queue: &QueueName,
@@ -134,6 +145,8 @@ impl MemoryState {
             .map(|(holder, _)| holder)
     }
 
+    /// The job that took a unique key last, and whether it still holds the key. The job may be
+    /// removed.
     fn last_holder(
         &self,
         queue: &QueueName,
@@ -269,7 +282,10 @@ impl MemoryState {
         arrival
     }
 
-    /// Puts a job that [`Self::take`] has removed into the index of `state`.
+    /// Gives a job its new state, and adds it to the index of that state: `ready` or
+    /// `waiting_by_run_at`. The other states have no index. The job must be in no index: it is new,
+    /// or its former entry was removed, as by [`Self::leave_state`]. `place` decides whether a
+    /// ready job gets a new `seq`, behind all others of its priority, or keeps the one it has.
     pub(crate) fn enter_state(&mut self, arrival: ArrivalNumber, state: JobState, place: Requeue) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
@@ -292,7 +308,8 @@ impl MemoryState {
         }
     }
 
-    /// Removes a job from the index of its state, and from its claim.
+    /// Removes a job from the index of its state, and from its claim. Its state stays as it was
+    /// until [`Self::enter_state`] gives it a new one.
     pub(crate) fn leave_state(&mut self, arrival: ArrivalNumber) {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
@@ -347,6 +364,8 @@ impl MemoryState {
         });
     }
 
+    /// Makes the change that a settlement asks for: counts, times, history, and the new state.
+    /// Removes the job if the change says that it is gone.
     pub(crate) fn apply(
         &mut self,
         arrival: ArrivalNumber,
@@ -381,8 +400,8 @@ impl MemoryState {
         }
     }
 
-    /// Removes unique keys whose job is gone and whose period is over, at most `max`. Returns
-    /// whether there are more.
+    /// Removes at most `max` entries of unique keys whose job is removed and whose period is over.
+    /// Returns whether there are more.
     pub(crate) fn forget_keys(&mut self, max: usize, now: Time) -> bool {
         let is_over = |holding: &KeyHolding| {
             holding.hold.is_over(now) && !self.ids.contains_key(&holding.job)
@@ -395,7 +414,8 @@ impl MemoryState {
         over.len() > max
     }
 
-    /// Removes an ended job. Its unique key stays if it still holds it.
+    /// Removes a job that is in no index and in no claim. The entry of its unique key stays if the
+    /// job still holds the key in its last state; [`Self::forget_keys`] removes it later.
     pub(crate) fn forget(&mut self, arrival: ArrivalNumber, now: Time) {
         let Some(record) = self.jobs.remove(&arrival) else {
             return;
@@ -420,7 +440,8 @@ impl MemoryJob {
         filter.fits(&self.queue, &self.kind, self.state, self.fingerprint)
     }
 
-    /// Resets a job that an operator sends back to work.
+    /// Resets an ended job before an operator makes it ready again. It gets all its attempts again;
+    /// its lost leases and its failure history stay.
     pub(crate) fn revive(&mut self) {
         self.attempts = 0;
         self.requeues += 1;

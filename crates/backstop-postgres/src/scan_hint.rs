@@ -11,21 +11,25 @@ use backstop_core::{JobState, QueueName, Span, StreamName, Time};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// How far before the remembered time a scan starts: more than a call of a store lasts.
+/// How far before the remembered time a scan starts. Longer than any store call takes: a call may
+/// commit a row whose time passed while the call ran.
 const OVERLAP: Span = Span::secs(10);
 /// How many targets are remembered. If there are more, all are forgotten, and scans start from the
 /// beginning.
 const REMEMBERED_MAX: usize = 10_000;
 
+/// What a scan looks for. Each target is scanned by time and has a mark of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ScanTarget {
+    /// The scheduled and retrying jobs of all queues that are due, by `run_at`.
     WaitingJobs,
+    /// The leases of all workers that have expired, by their end.
     ExpiredLeases,
-    /// The keys of a stream that are due.
+    /// The keys of one stream that are due, by the time at which they became due.
     DueStreamKeys(StreamName),
-    /// The ended jobs of a queue whose retention is over.
+    /// The jobs of one queue that ended in this state and whose retention is over, by their end.
     Ended(QueueName, JobState),
-    /// The unique keys whose period is over.
+    /// The unique keys that outlasted their job and whose period is over, by its end.
     ExpiredUniqueKeys,
 }
 
@@ -39,9 +43,12 @@ impl ScanTarget {
     }
 }
 
+/// Where one scan of a target starts, and when it was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanStart {
+    /// The earliest row time that the scan reads; `None` for a full scan from the beginning.
     from: Option<Time>,
+    /// The clock's time when the scan was begun.
     at: Time,
 }
 
@@ -52,11 +59,14 @@ impl ScanStart {
     }
 }
 
-/// The time up to which the last scan of a target left nothing.
+/// What is remembered of the scans of one target.
 #[derive(Clone, Copy, Debug)]
 struct ScanMark {
+    /// A row time: the last scan left no row before it that the next one would have to find.
     to: Time,
+    /// When the last scan was begun. If the clock is before this time, it was set back.
     last_at: Time,
+    /// When the last full scan, from the beginning, was begun.
     full_at: Time,
 }
 
@@ -82,7 +92,8 @@ impl ScanHints {
         }
     }
 
-    /// Records that a scan left nothing up to `to`.
+    /// Records that nothing due is left up to `to`. If the mark of the target was forgotten during
+    /// the scan, only a full scan is recorded.
     pub(crate) fn record_cleared(&self, target: ScanTarget, scan: ScanStart, to: Time) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED_MAX {

@@ -2,14 +2,44 @@
 //! is a script on one queue and may be repeated:
 //!
 //! 1. `mark`: the old queue stores the target queue and the token of the move. The job stays
-//!    listed.
+//!    listed. This step is `move_each` in `amend.rs`.
 //! 2. `receive`: the new queue accepts or refuses the job and remembers its decision, so that a
 //!    move is decided once.
 //! 3. `depart`: the old queue removes the job, or only the mark if the job was refused, and
 //!    remembers where the job went.
 //!
-//! Anyone who finds a mark takes steps 2 and 3: the original caller, another mover, an amendment or
-//! a repair. They all use the same token, so the job ends up in one place.
+//! This file does steps 2 and 3. Anyone who finds a mark takes them: the original caller, another
+//! mover, an amendment or a repair. They all use the same token, so the job ends up in one place.
+//!
+//! A mark (key `moving` of the old queue, by job id), by byte:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 to 7 | token: random bytes, which all jobs of one `mark` call share |
+//! | 8 to 15 | time of the request to move, as `record::sortable` encodes it: the new `run_at` |
+//! | from 16 | name of the target queue |
+//!
+//! A decision (key `received` of the new queue, by job id and token), by byte:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 to 9 | when it was made: seconds of the server's clock, as decimal digits |
+//! | 10 | `A`, `F` or `T`, see below |
+//! | 11 to 26 | only after `T`: the id of the job in the way |
+//! | the rest | name of the old queue |
+//!
+//! The scripts answer in letters:
+//!
+//! | script | letter | meaning |
+//! |---|---|---|
+//! | `receive` | `A` | accepted: the job is in the new queue |
+//! | | `F` | refused: the new queue is full |
+//! | | `T` | refused: another job, whose id follows, has the unique key or the same id (twin) |
+//! | `depart`, as an argument | `A` | the new queue accepted: remove the job |
+//! | | `T` | the new queue refused, for whatever reason: remove only the mark |
+//! | `whereabouts` | `H` | the job is here |
+//! | | `L` | the job is here and is leaving for the queue whose name follows |
+//! | | `G` | the job has gone to the queue whose name follows |
 
 use crate::context::{StoreContext, readable};
 use crate::keys::QueueKey;
@@ -23,15 +53,17 @@ use backstop_core::{JobId, QueueName};
 use redis::{Cmd, Value};
 use std::collections::BTreeMap;
 
-/// The most jobs carried at once, and the most bytes.
+/// The most jobs that one call reads from their old queue.
 const JOBS_AT_ONCE: usize = 100;
+/// A call that has read this many bytes reads no further job.
 const BYTES_MAX: usize = 8 << 20;
-/// How long the decision on a move is remembered at least. It must be longer than any caller keeps
-/// trying to finish the move.
+/// How long the new queue remembers its decision on a move at least. It must be longer than any
+/// caller keeps trying to finish the move.
 const DECISION_KEPT_FOR_SECS: i64 = 3_600;
-/// How many entries one sweep looks at.
+/// At most this many random entries of each kind per queue in one sweep. The kinds are the targets
+/// of jobs that moved away, and the decisions.
 const SWEEP: usize = 100;
-/// A job moved more often than this is assumed to exist.
+/// How many moves of one job are followed. A job that moved more often is assumed to exist.
 const HOPS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +72,8 @@ pub(crate) enum MoveOutcome {
     Moved(QueueName),
     /// This queue did not accept the job.
     Refused(QueueName, AmendRefusal),
+    /// The job had no mark: it never had one, or somebody else finished this move. Or the job was
+    /// marked, but its record is missing.
     NotMarked,
 }
 
@@ -60,7 +94,8 @@ pub(crate) async fn finish_moves(
     Ok(ends)
 }
 
-/// A marked job, with everything its new queue needs.
+/// A marked job, with everything its new queue needs. `token`, `at` and `to` are the parts of its
+/// mark.
 struct MovingJob {
     id: JobId,
     token: Vec<u8>,
@@ -71,7 +106,7 @@ struct MovingJob {
     history: Vec<u8>,
 }
 
-/// Reads as many of these jobs as fit, at least one; `None` for a job that is not marked.
+/// Reads as many of these jobs as fit, at least one; `None` for a job without a mark or a record.
 async fn read_marked_jobs(
     base: &StoreContext,
     doing: &'static str,
@@ -105,7 +140,7 @@ async fn read_marked_jobs(
     readable(doing, ids.iter().zip(jobs).map(read).collect())
 }
 
-/// Delivers jobs to their new queues, then tells the old queue.
+/// Delivers jobs to their new queues, then tells the old queue which of them were accepted.
 async fn receive_and_depart(
     base: &StoreContext,
     doing: &'static str,
@@ -288,8 +323,9 @@ pub(crate) async fn forget(
     base.link.run(doing, &call).await.map(drop)
 }
 
-/// Forgets leftovers of moves in all queues, a few at a time: the targets of jobs that no queue
-/// knows any more, and the decisions on moves that ended long ago.
+/// Removes leftovers of moves from a random sample of each queue's entries: the targets of jobs
+/// that no queue knows any more, and old decisions. Repeated sweeps reach all entries sooner or
+/// later.
 pub(crate) async fn sweep(
     base: &StoreContext,
     doing: &'static str,
@@ -339,7 +375,8 @@ pub(crate) async fn sweep(
     Ok(())
 }
 
-/// Forgets the decision on one move once it is old and the old queue has finished the move.
+/// Removes a decision made more than [`DECISION_KEPT_FOR_SECS`] ago; finishes the move first if the
+/// old queue still has its mark.
 async fn forget_decision(
     base: &StoreContext,
     doing: &'static str,
@@ -364,6 +401,7 @@ async fn forget_decision(
     get.arg(base.keys.part(&from, QueueKey::Moving))
         .arg(&id.as_bytes()[..]);
     let mark = reply::bytes(base.link.ask(doing, &get).await?);
+    // A mark with another token belongs to a later move of the same job.
     if mark.is_some_and(|mark| mark.starts_with(token)) {
         finish_moves(base, doing, &from, &[id]).await?;
     }
@@ -372,7 +410,7 @@ async fn forget_decision(
     base.link.ask(doing, &remove).await.map(drop)
 }
 
-/// When a move was decided, and which queue the job came from.
+/// When a move was decided, and the job's old queue. See the layout at the top of this file.
 fn read_decision(decision: &[u8]) -> Option<(i64, QueueName)> {
     let (secs, verdict) = (decision.get(..10)?, decision.get(10..)?);
     let from = match verdict.split_first()? {

@@ -1,4 +1,26 @@
-//! Jobs as bytes. `lua/keys.lua` describes the layout; its scripts change records in place.
+//! Jobs as bytes. The scripts in `lua` change records in place. `lua/keys.lua` describes the
+//! layout, but counts bytes from 1, as Lua does; the offsets here count from 0. A time, an arrival
+//! and a lease number have 8 bytes. Times are in microseconds; see [`sortable`].
+//!
+//! | offset | content |
+//! |---|---|
+//! | 0 | state, see [`state_code`] |
+//! | 1 | `finished_at`, or zeros |
+//! | 9 | lease number of the last accepted settlement |
+//! | 17 | tag of the last accepted settlement |
+//! | 18 | end reason, see [`reason_code`] |
+//! | 19 | attempts, 4 bytes |
+//! | 23 | lost leases, 4 bytes |
+//! | 27 | `run_at` |
+//! | 35 | flags: the digit `0` plus the flag bits |
+//! | 36 | arrival |
+//! | 44 | `inserted_at` |
+//! | 52 | priority level, as a digit |
+//! | 53 | requeues, 4 bytes |
+//! | 57 | states in which the job holds its unique key, as bits |
+//! | 58 | end of the key's period: microseconds as decimal digits, padded with spaces to 20 bytes |
+//! | 78 | bytes of the kind, a number of 2 bytes |
+//! | 80 | kind, then the unique key or the payload, never both |
 
 use backstop_core::failure::FailureHistory;
 use backstop_core::job::Claimant;
@@ -12,16 +34,22 @@ use backstop_core::{
 };
 use std::ops::Range;
 
-/// Bytes of an arrival and an id: a member of most indexes.
+/// Bytes of an index member: the job's arrival (8, see `arrival_clock.rs`), then its id (16). A
+/// lease has as many: id (16), then lease number (8).
 pub(crate) const MEMBER_BYTES: usize = 24;
 /// Bytes of an index member that begins with a time.
 pub(crate) const TIMED: usize = MEMBER_BYTES + 8;
+/// Bytes of the part of a record that always has the same length: all that is before the kind.
 const HEAD_BYTES: usize = 80;
 const SIGN: u64 = 1 << 63;
-/// Payloads up to this size are kept in the record, which is rewritten with every change of state.
+/// Payloads up to this many bytes, with the job's own options and their length, are kept in the
+/// record. Larger ones, and those of jobs with a unique key, are in the key `payloads`. The record
+/// is rewritten with every change of state, so it should be small.
 const PAYLOAD_WITHIN_MAX: usize = 512;
-/// Flag bits of a record.
+/// Flag bit of a record: the unique key follows the kind. The flag bit 1, which scripts and
+/// [`pack_burial`] set, means that the job has a failure history.
 const WITH_KEY: u8 = 2;
+/// Flag bit of a record: the payload follows the kind.
 const WITH_PAYLOAD: u8 = 4;
 const NEVER: [u8; 8] = [0; 8];
 /// The bytes of a job without a settlement: no lease number, no tag, no end reason.
@@ -189,7 +217,11 @@ fn pack_payload(job: &NewJob) -> Vec<u8> {
     bytes
 }
 
-/// Replaces a payload that was lost: no bytes and no options.
+/// Replaces the lost payload of a job: no bytes, and no options of its own. A script writes a
+/// record and its payload together, so a payload is lost only if somebody deleted or changed the
+/// key `payloads`, or if the server evicted it. The job stays visible then, and can be claimed: an
+/// empty payload is no JSON, so a handler that parses it fails. A handler that does not parse it
+/// runs with nothing.
 const NO_PAYLOAD: [u8; 4] = [0; 4];
 
 fn unpack_payload(bytes: Option<Vec<u8>>) -> Option<(Payload, JobOptions)> {

@@ -166,14 +166,20 @@ impl LevelCursors {
     }
 }
 
-/// A job of a claim, the worker and lease it was seized from, and whether that run had begun.
+/// A job of a claim. The claim may have seized it, that is, taken it over from an expired lease.
 pub(crate) struct ClaimedJob {
     pub(crate) run: LeasedRun,
+    /// The worker whose lease expired, with its lease number; `None` if the job was not seized.
+    /// After several seizures it is still the first of these workers: a seizer that vanishes before
+    /// it settles has not run the job.
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
+    /// Whether the run had begun: the run of the vanished worker if the job was seized, otherwise
+    /// the run of this claim.
     pub(crate) begun: bool,
 }
 
-/// Reads the jobs that a claim still holds, in the order of the line.
+/// Reads the jobs that a claim still holds, in the order of the line. A job whose row cannot be
+/// read leaves the claim and ends as dead.
 pub(crate) fn load_claimed_jobs(
     tx: &mut WriteTransaction<'_>,
     number: LeaseNumber,
@@ -183,7 +189,8 @@ pub(crate) fn load_claimed_jobs(
     load_runs(tx, places, number, now)
 }
 
-/// Reads these jobs of a claim, in the order of the line, without reading all other running jobs.
+/// Reads these jobs of a claim, in the order of the line, without reading all other running jobs. A
+/// job whose row cannot be read leaves the claim and ends as dead.
 pub(crate) fn load_claimed_jobs_by_id(
     tx: &mut WriteTransaction<'_>,
     ids: &[Vec<u8>],
@@ -278,20 +285,25 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
     Ok(worker.zip(row::maybe_whole(row, 6)?.map(LeaseNumber::from_i64)))
 }
 
-/// Makes a job dead that is in no line and whose row cannot be read as a run. Dead, an operator
-/// finds it, and it does not block the jobs behind it. It is dead even if the dead letters are
-/// full, because there is no queue to return it to.
+/// Ends as dead a job that is in neither the ready nor the running table and whose row cannot be
+/// read. Operators can then find it, and it does not block the jobs behind it. The limit on dead
+/// letters does not apply, because an unreadable job cannot go back to the ready table. Does
+/// nothing but warn if the row does not exist.
+///
+/// The current claim has not run the job. But if the job was seized, an earlier run may have begun,
+/// so the message does not say that the job never ran.
 fn end_unreadable(tx: &mut WriteTransaction<'_>, no: i64, now: Time) -> Result<()> {
     tracing::warn!(
         no,
-        "a row of backstop_job cannot be read; its job is dead. Run `backstop doctor`"
+        "a row of backstop_job is missing or cannot be read. If it exists, its job ends as dead. \
+         Run `backstop doctor`"
     );
     let Some(job) = tx.find_job_row(JobLookup::No(no))? else {
         return Ok(());
     };
     let error = ErrorReport {
         error_type: Some("UnreadableRow".to_owned()),
-        ..ErrorReport::message("what the store holds of this job cannot be read; it was not run")
+        ..ErrorReport::message("the stored job cannot be read, so it cannot run")
     };
     let failure = FailureRecord::new(now, 0, FailureCause::Failed, &WorkerName::new(""), error);
     tx.db.prepare_cached(AMEND_END)?.execute(params![

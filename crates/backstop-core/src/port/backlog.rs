@@ -1,4 +1,8 @@
 //! The life of a job in a store: enqueue, claim, heartbeat, settle, and recovery of expired leases.
+//!
+//! All jobs that one call leases share a lease number and an end time: together they are one
+//! *claim*. A heartbeat renews a claim as a whole, and a claim expires as a whole. But if a shard
+//! does not answer the heartbeat, the part of the claim on that shard may expire earlier.
 
 use super::error::{StoreError, StoreResult};
 use crate::job::{JobId, NewJob};
@@ -14,7 +18,8 @@ use async_trait::async_trait;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
     Inserted,
-    /// The store already has a job of this id, in whatever state it is by now.
+    /// The queue already has a job of this id, in whatever state. Only the id is compared, not the
+    /// payload. This job was not inserted.
     Same,
     /// Another job holds the unique key. This one was not inserted.
     Duplicate(JobId),
@@ -25,6 +30,7 @@ pub enum EnqueueOutcome {
     Conflict,
 }
 
+/// A worker's request to lease ready jobs of several queues under one lease number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The lease number that all jobs of this claim get. Every claim draws a new one; only a
@@ -59,7 +65,8 @@ impl ClaimResult {
 pub struct BeatRequest {
     pub worker: WorkerName,
     pub queues: Vec<QueueName>,
-    /// The leases that the worker still holds. Naming one lease renews its whole claim.
+    /// The leases that the worker still holds. One lease is enough to renew all leases of its
+    /// claim.
     pub leases: Vec<Lease>,
     /// The new end of those claims, by the rule of [`crate::lease::extend_lease`]: a late heartbeat
     /// never shortens a claim.
@@ -97,8 +104,9 @@ pub struct SeizeRequest {
     /// At most this many jobs.
     pub max: usize,
     /// Skip these queues: their shard was unreachable, so their workers could not renew leases yet.
-    /// The store may return fewer jobs of the other queues than have expired. A store on a single
-    /// server returns nothing if this is not empty.
+    /// The store may return fewer jobs of the other queues than have expired. PostgreSQL and SQLite
+    /// return nothing if this is not empty: a store on a single server is reachable as a whole or
+    /// not at all, so no worker should have a reason to skip only some of its queues.
     pub spared: Vec<QueueName>,
 }
 
@@ -117,8 +125,9 @@ pub struct SeizedRun {
 pub struct SeizeResult {
     pub runs: Vec<SeizedRun>,
     /// Whether another call would find more expired leases. The store knows this; it is not guessed
-    /// from the number of `runs`. A lease that its worker settles at the same moment does not
-    /// count. It may be true for no reason after a repeated call, or when a shard did not answer.
+    /// from the number of `runs`. A lease that its worker settles at the same moment need not
+    /// count. It may also be true when nothing is left: after a repeated call, when a shard did not
+    /// answer, or when jobs ended meanwhile.
     pub more: bool,
 }
 
@@ -201,11 +210,12 @@ pub trait JobStore: Send + Sync {
     /// `until` first. From then on the old worker's leases are stale; the caller judges the jobs
     /// and settles them under the new lease.
     ///
-    /// Before that, a worker without a heartbeat since the clock was set back gets a new end of its
-    /// claims (see [`crate::lease::end_after_clock_set_back`]). If the caller dies before it
-    /// settles, the next seizure still reports the worker that vanished first and whether it had
-    /// begun. `now` is recorded as the time at which the caller got the jobs. A claim without
-    /// unsettled jobs must not hide the expired claims behind it.
+    /// Before it takes any over, the store gives a new end to the claims of each worker that has
+    /// sent no heartbeat since the clock was set back (see
+    /// [`crate::lease::end_after_clock_set_back`]). If the caller dies before it settles, the next
+    /// seizure still reports the worker that vanished first and whether it had begun. `now` is
+    /// recorded as the time at which the caller got the jobs. A claim without unsettled jobs must
+    /// not hide the expired claims behind it.
     async fn seize(&self, seize: SeizeRequest, now: Time) -> StoreResult<SeizeResult>;
 }
 
@@ -247,9 +257,11 @@ pub fn check_claim(claim: &Claim, now: Time) -> StoreResult<()> {
 /// Refuses a lease that ends before it begins, or that could hold a job for days.
 pub fn check_lease_duration(doing: &'static str, until: Time, now: Time) -> StoreResult<()> {
     let term = until.since(now);
+    // The limit for users is `LEASE_MAX`. The check allows an hour more, because the clock of the
+    // caller that chose `until` may be ahead of this one.
     if term.is_zero() || term > limits::LEASE_REQUEST_MAX {
         let cause = format!(
-            "a lease of {term}; a lease is longer than nothing and at most {}",
+            "a lease of {term} was requested; it must be longer than zero and at most {}",
             limits::LEASE_MAX
         );
         return Err(StoreError::misuse(doing, cause));

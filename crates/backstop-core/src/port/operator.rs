@@ -139,14 +139,19 @@ impl StateCounts {
     }
 }
 
-/// Counters of everything that ever happened in a queue. They stay when jobs are removed.
+/// Counters of a queue since it was created. They only grow, and stay when jobs are removed. A job
+/// that is retried and ends again is counted again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueTotals {
+    /// Jobs that the store inserted, buried dead letters included. A job that was moved here from
+    /// another queue does not count.
     pub enqueued: u64,
-    /// Runs that ended a job as done.
+    /// Jobs that a run ended as done.
     pub done: u64,
-    /// Runs that ended a job as dead.
+    /// Jobs that became dead by a run, by a vanished worker or by the overflow of the queue, and
+    /// buried dead letters.
     pub dead: u64,
+    /// Jobs that were cancelled by a run, by an operator or by the overflow of the queue.
     pub cancelled: u64,
 }
 
@@ -158,15 +163,15 @@ pub struct QueueStatus {
     pub state: QueueState,
     /// The number of jobs per state.
     pub counts: StateCounts,
-    /// Counters since the queue was created.
+    /// What happened since the queue was created.
     pub totals: QueueTotals,
     /// The `run_at` of the ready job that is claimed next.
     pub next_ready: Option<Time>,
     pub bounds: QueueBounds,
 }
 
-/// A dead letter that the store takes in: imported from an export, or from a stream or table, which
-/// never enqueued the job.
+/// A dead letter from outside: from an export, or from a stream or table whose jobs never were in
+/// this store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewDeadLetter {
     /// The job as a producer would have pushed it. Its `run_at` is when it was last to run.
@@ -190,16 +195,18 @@ impl NewDeadLetter {
     }
 }
 
-/// The job that holds a unique key.
+/// The job that last took a unique key. It may have ended and hold the key all the same. Or it is
+/// live and the key is free again, because its uniqueness period is over or because the job has
+/// left the states in which it holds the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UniqueKeyHolder {
     pub job: JobId,
-    /// The holder's state; `None` if the job was removed and its key stayed behind.
+    /// The job's state; `None` if the job was removed and still holds the key.
     pub state: Option<JobState>,
 }
 
 impl UniqueKeyHolder {
-    /// Whether the holder has not ended: it waits, is ready, or runs.
+    /// Whether the job has not ended: it waits, is ready, or runs.
     pub fn is_live(&self) -> bool {
         self.state.is_some_and(|state| !state.is_final())
     }
@@ -250,8 +257,9 @@ pub struct WorkerStatus {
 /// Leases that have expired and whose jobs nobody has taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExpiredLeases {
-    /// The number of expired claims; a store may count each queue or priority level of a claim. It
-    /// counts no further than about [`crate::limits::EXPIRED_COUNTED_MAX`].
+    /// A rough measure, not a number of jobs: the number of expired claims. A store may count each
+    /// queue or priority level of a claim by itself, and a claim whose jobs have all ended. It
+    /// counts no further than [`crate::limits::EXPIRED_COUNTED_MAX`].
     pub count: usize,
     /// When the first of these leases expired.
     pub first: Option<Time>,
@@ -338,19 +346,21 @@ pub trait OperatorStore: Send + Sync {
     /// All queues, by name. The counts equal what counting the jobs would give.
     async fn queues(&self, now: Time) -> StoreResult<Vec<QueueStatus>>;
 
-    /// Inserts dead letters, within the bounds of their queues. Answers `Inserted`, `Same` if the
-    /// store has the id in whatever state, or `Full`. The limit on the number of queues does not
-    /// apply. The letters count as enqueued and as dead. They take no unique key: a dead job holds
-    /// none.
+    /// Inserts dead letters from outside: from an export, or from a stream or table whose jobs
+    /// never were in this store. The bounds of the queues apply, but not the limit on the number of
+    /// queues. Answers `Inserted`, `Same` if the queue has a job of this id in whatever state (only
+    /// the id is compared), `Conflict` or `Full`. The letters count as enqueued and as dead. They
+    /// take no unique key before they are retried.
     async fn bury(
         &self,
         burials: Vec<NewDeadLetter>,
         now: Time,
     ) -> StoreResult<Vec<EnqueueOutcome>>;
 
-    /// The holders of these unique keys of a queue, in the order of `keys`. Where a key is free by
-    /// the rules of [`crate::unique`], this still answers the job that took it last, until that job
-    /// ends: its work is still under way, although somebody may push more of it.
+    /// For each of these unique keys of a queue, the job that last took it, in the order of `keys`.
+    /// That job may have ended, if it still holds the key by the rules of [`crate::unique`]. If the
+    /// key is free, the job is answered until it ends: its work is still under way, although
+    /// somebody may push more of it. Otherwise the answer is `None`.
     async fn unique_holders(
         &self,
         queue: QueueName,

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | during a pause | skipped (paused) |
 //! | not older than the grace | due |
-//! | *missing*: older than the grace, not older than `look_back` | what the policy says |
-//! | older than `look_back`, and not settled before | missed (older than `look_back`) |
+//! | *missing*: older than the grace, and younger than `look_back` | what the policy says |
+//! | as old as `look_back` or older, and not decided before | missed (older than `look_back`) |
+//!
+//! An instant exactly as old as the grace is still due; one exactly as old as `look_back` is too
+//! old.
 //!
 //! | policy | missing instants |
 //! |---|---|
@@ -24,7 +27,7 @@ use std::collections::BTreeSet;
 /// The facts about a schedule from which [`decide`] decides.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleSnapshot<'a> {
-    /// Since when the schedule counts, and when it was paused.
+    /// The time from which the schedule expects runs, and its pauses.
     pub state: &'a ScheduleState,
     /// Only instants after this are considered.
     pub from: Time,
@@ -45,6 +48,8 @@ pub struct ScheduleDecision {
 
 /// Decides what to do about a schedule now.
 pub fn decide(schedule: &Schedule, seen: ScheduleSnapshot<'_>, now: Time) -> ScheduleDecision {
+    // Every instant up to this one was decided before, even if its ledger entry is gone. So only
+    // later instants are entered as missed because they are too old.
     let settled = seen.state.settled(schedule).unwrap_or(now);
     let (mut enter, mut missing) = (Vec::new(), Vec::new());
     for (instant, open) in open_instants(schedule, seen, now) {

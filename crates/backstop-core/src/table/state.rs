@@ -1,19 +1,27 @@
 //! The shared state of a table: which runner works on which rows.
 //!
+//! Backstop can process the rows of a table of the application. A pass is one run over the rows
+//! that are due; a runner is a process that makes a pass. A row is due at its next retry time or by
+//! its age.
+//!
 //! The state is one small cell, changed by compare-and-set. A runner takes a row in two steps: it
-//! records the row's key here, and then reads the row again. A runner that worked on the row before
-//! wrote to it before it removed the key, so the second read shows that write. A runner that comes
-//! later finds the key. So no database lock is needed, and no transaction is open while a handler
-//! runs.
+//! records the row's key here, and then reads the row again. An earlier runner wrote its result to
+//! the row before it removed the key, so the second read sees that result. A later runner finds the
+//! key here and leaves the row alone. So no database lock is needed, and no transaction is open
+//! while a handler runs.
 //!
 //! | event | state afterwards |
 //! |---|---|
-//! | a runner claims rows | the rows that nobody holds are its own until its lease ends |
-//! | it renews its lease in time | they stay its own |
-//! | its lease ends, or the runner was killed | they are orphans, and the next runner takes them first |
-//! | the clock is set back | the lease ends one lease length from then, unless the runner renews it: no other runner can tell whether it is alive |
-//! | it has written the result of a row | nobody holds the row |
-//! | a pass fails | when the passes began to fail, and the last error; until a pass succeeds |
+//! | a runner claims rows | it holds those that no other runner holds, until its lease ends |
+//! | it renews its lease in time | it still holds them |
+//! | it stops, or was killed and its lease has ended | its rows are orphans |
+//! | the clock is set back | a lease that ends too late is cut to one lease length from now |
+//! | it has written the result of a row | no runner holds the row |
+//! | a pass fails | `failing` has the first failure and the last error, until a pass succeeds |
+//!
+//! The next runner takes orphans first. After the clock was set back, no other runner can tell
+//! whether the holder of a lease is alive. So the lease is cut and not ended: a live runner renews
+//! it in time.
 //!
 //! The state of a scan over rows that are tried by age is in [`super::scan`].
 
@@ -31,20 +39,23 @@ use serde::{Deserialize, Serialize};
 pub struct TableState {
     /// The time of the last pass that finished.
     pub last_pass: Option<Time>,
-    /// Whether the last pass left rows that were due by their failures: there may be very many of
-    /// them then.
+    /// For rows that are due by their failures: whether the last pass left due rows behind. There
+    /// may be very many then, so the next pass first looks only among the newest failed rows.
     pub is_cut: bool,
-    /// For rows that are tried by age: the ranges that were last tried for another time than
-    /// `last_pass`. The open scan works through those that are ahead of it.
+    /// For rows that are tried by age: ranges whose rows were last tried for another time than
+    /// `last_pass`, in the order of the scan. The open scan removes each range that it has passed.
     pub stretches: Vec<ScanRange>,
-    /// Rows tried by age that were last tried out of turn.
+    /// Rows tried by age that were last tried outside of the scan, as orphans or because they had
+    /// been locked. When the scan reaches them, it does not try them again for the same tick.
     pub aside: Vec<ScanExtraRow>,
-    /// Rows tried by age that their owner had locked when their turn came.
+    /// The keys of rows tried by age that the application had locked when the scan reached them.
+    /// The next pass tries them first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub locked: Vec<String>,
-    /// The period of the last pass that a worker began by itself.
+    /// The start of the period for which a worker last began a pass by itself. It keeps other
+    /// workers from beginning another pass in that period.
     pub slot: Option<Time>,
-    /// The open scan by age.
+    /// The scan by age that is not finished yet; the next pass continues it.
     pub round: Option<TableScan>,
     pub claims: Vec<RowClaim>,
     /// Rows whose runner is gone.
@@ -100,10 +111,12 @@ impl FullStorage {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Letters => {
-                "their queue takes no more dead letters; raise its `dead.max`, or clear some of them"
+                "the dead-letter queue of this table is full; raise its `dead.max` or \
+                 remove dead letters"
             }
             Self::Marks => {
-                "as many rows that were copied before are still open and expired as can be remembered; close or delete these"
+                "the table of copied rows is full: the rows in it were copied to the dead letters \
+                 but are still open and expired in your table; close or delete some of them"
             }
         }
     }
@@ -197,7 +210,8 @@ impl From<HeldTableRow> for (String, i64) {
 /// Why a runner does not get a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowRefusal {
-    /// Another runner holds the row until this time.
+    /// A runner holds the row under a lease that ends at this time: another runner, or this one if
+    /// it asked for the row before.
     Taken(Time),
     /// There is no room to record the row, because runners hold very many rows.
     NoRoom,
@@ -482,14 +496,20 @@ mod tests {
         let mut state = TableState::default();
         state.claim("a", 1, (at(0), at(15)), &keys(&["x", "y"]));
         state.orphan_expired_leases(at(15));
-        assert!(state.orphans.is_empty(), "its last moment is its own");
+        assert!(
+            state.orphans.is_empty(),
+            "a lease still holds at the moment of its end"
+        );
         state.orphan_expired_leases(at(16));
-        assert!(!state.renew(1, at(30), at(16)), "it is told");
+        assert!(
+            !state.renew(1, at(30), at(16)),
+            "a runner whose lease has ended cannot renew it"
+        );
         assert_eq!(state.adopt("b", 2, (at(0), at(31)), 1), keys(&["x"]));
         assert_eq!(
             state.claim("b", 2, (at(0), at(31)), &keys(&["y"])),
             [Ok(())],
-            "an orphan is also given by its name"
+            "a claim by key also gets an orphan"
         );
         assert!(state.orphans.is_empty());
     }
@@ -505,7 +525,7 @@ mod tests {
             state.orphan_expired_leases(at(0));
             assert!(
                 state.orphans.is_empty() && !state.has_lease_ahead(at(0)),
-                "nobody knows who lives"
+                "both leases are cut, because either runner may be alive"
             );
             assert!(state.renew(2, at(20), at(5)));
             state.orphan_expired_leases(at(16));
@@ -539,11 +559,11 @@ mod tests {
         assert!(state.try_take_period(every, at(60)));
         assert!(
             !state.try_take_period(every, at(59)),
-            "a clock a little behind takes none twice"
+            "a worker whose clock is a little behind must not take a period again"
         );
         assert!(
             state.try_take_period(every, at(-3_600)),
-            "one that was set back waits for no hour"
+            "after the clock was set back, passes must go on at once"
         );
     }
 
@@ -573,13 +593,13 @@ mod tests {
                     ..begun.clone()
                 }
             ),
-            "too slow"
+            "another runner has moved the scan on"
         );
         let later = at(0).after(TABLE_EXPIRED_SCAN_EVERY);
         assert_eq!(
             state.walk.next_scan(later).cursor,
             cursor("x"),
-            "what is under way is gone through with"
+            "an unfinished scan continues, however old it is"
         );
         let there = state.walk.clone();
         assert!(state.advance_expired_scan(
@@ -592,13 +612,13 @@ mod tests {
         assert_eq!(
             state.walk.next_scan(at(60)).cursor,
             cursor("x"),
-            "what expires next lies behind it"
+            "a recent finished scan stays at its end, where rows expire next"
         );
         assert_eq!(state.walk.next_scan(later).cursor, None);
         assert_eq!(
             state.walk.next_scan(at(-9)).cursor,
             None,
-            "a clock that was set back waits for no hour"
+            "after the clock was set back, the scan must start over at once"
         );
     }
 
@@ -607,8 +627,8 @@ mod tests {
         let mut state = TableState::default();
         state.claim("a", 1, (at(0), at(15)), &keys(&["x"]));
         state.claim("a", 1, (at(5), at(20)), &keys(&["y"]));
-        let kept: TableState =
-            serde_json::from_slice(&serde_json::to_vec(&state).expect("JSON")).expect("a desk");
+        let kept: TableState = serde_json::from_slice(&serde_json::to_vec(&state).expect("JSON"))
+            .expect("a table state");
         let since: Vec<Time> = kept.claims[0].rows.iter().map(|held| held.since).collect();
         assert_eq!(since, [at(0), at(5)]);
     }
@@ -627,7 +647,7 @@ mod tests {
         let adopted = state.claim("b", 2, (at(0), at(75)), &many[..count]);
         assert!(
             adopted.iter().all(Result::is_ok),
-            "orphans have their place already"
+            "orphans are recorded already, so they need no more room"
         );
     }
 

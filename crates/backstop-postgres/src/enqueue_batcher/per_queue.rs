@@ -1,7 +1,7 @@
 //! Batches of pushes that may have to wait for another transaction: pushes with a unique key, to a
 //! queue that has a bound, or to a queue that this process has not seen and that another
-//! transaction may be creating. Pushes to the same queues are sent together, and pushes to other
-//! queues pass them.
+//! transaction may be creating. Calls for the same set of queues share statements. While these
+//! wait, calls for other sets overtake them.
 
 use super::known_queues::distinct;
 use super::{BatchKind, BatchSender, EnqueueCall, WAITING_MAX};
@@ -12,20 +12,23 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// Statements under way at once, of all queue sets, but no more than half of the connections: the
-/// other half is for pushes that need not wait.
+/// At most this many statements are under way overall, for all queue sets, and no more than half of
+/// the connections but at least one. The other half is for pushes that need not wait.
 const SLOTS_MAX: usize = 4;
-/// Statements under way at once for one queue set. For a queue that another transaction is creating
-/// it is one, because each of them would be blocked.
+/// At most this many statements are under way for one set of queues.
 const STATEMENTS_PER_SET_MAX: usize = 2;
+/// The same for a set with a queue that this process has not seen: another transaction may be
+/// creating it, and then each further statement would be blocked, too.
 const PER_NEW_QUEUE_MAX: usize = 1;
-/// How often the loop finds no further call before it sends a statement.
+/// How many times in a row the loop polls without finding a call before it sends.
 const EMPTY_POLLS_MAX: usize = 8;
 
 /// The queues of a call, sorted by name.
 type QueueSet = Arc<[QueueName]>;
 
-/// Sends calls, one queue set per statement, until the channel is closed.
+/// Sends calls, one queue set per statement, until the channel is closed. Calls that still wait
+/// then are not sent. Nobody misses them: a caller that awaits its answer keeps the sender alive,
+/// and so the channel open. Statements that are under way continue.
 pub(super) async fn serve(
     sender: BatchSender,
     mut calls: mpsc::Receiver<EnqueueCall>,
@@ -98,7 +101,8 @@ struct QueueSetCalls {
 }
 
 impl PerQueueBatcher {
-    /// The number of slots: how many statements may be under way with so many connections.
+    /// The number of slots: how many statements may be under way at once, given the number of
+    /// connections.
     pub(super) fn slots(connections: usize) -> usize {
         (connections / 2).clamp(1, SLOTS_MAX)
     }

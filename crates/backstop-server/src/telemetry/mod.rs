@@ -2,7 +2,7 @@
 //!
 //! | what is told | by whom |
 //! |---|---|
-//! | what this process does: the tables in the heads of `backstop/src/{engine/meters,schedules/metrics,sweeps/metrics,streams/metrics,tables/metrics}.rs` | `recorder` |
+//! | what this process does: the tables in the heads of `backstop/src/{engine,schedules,sweeps,streams,tables}/metrics.rs` | `recorder` |
 //! | its requests: the table of `http` | `recorder` |
 //! | what is in the store, whoever put it there: the table of `snapshot` | read at the scrape, by `store_scrape` |
 //!

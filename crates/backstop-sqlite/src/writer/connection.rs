@@ -33,7 +33,8 @@ impl GroupFailure {
     }
 }
 
-/// The writer's connection, with its options and its hints.
+/// The writer's connection, its options, and the sender of its hints. A hint is a wake-up that is
+/// sent to the workers of this process: there may be a job to claim or to promote.
 pub(super) struct WriterConnection {
     file: WriterFile,
     options: SqliteOptions,
@@ -184,7 +185,7 @@ impl WriterConnection {
         }
     }
 
-    /// Checkpoints the log when it is long enough. SQLite's automatic checkpoint would not report
+    /// Checkpoints the WAL when it is long enough. SQLite's automatic checkpoint would not report
     /// that an fsync failed in it.
     pub(super) fn checkpoint_wal(&mut self) {
         let Some(open) = self.file.open() else { return };
@@ -195,11 +196,15 @@ impl WriterConnection {
         if is_disk_failure(&error) {
             self.file.fail(&error);
         } else {
-            tracing::warn!(%error, "the log stays as it is");
+            tracing::warn!(
+                %error,
+                "the WAL could not be checkpointed; it keeps growing until a later checkpoint \
+                 succeeds"
+            );
         }
     }
 
-    /// Checkpoints the whole log and closes the connection.
+    /// Checkpoints the whole WAL and closes the connection.
     pub(super) fn close(self) {
         self.file.finish();
     }
@@ -260,9 +265,11 @@ fn roll_back(db: &Connection) {
     }
 }
 
-/// Moves the log into the file if it has `pages_max` pages. Readers may block a part of it; the
-/// checkpoint after the next commit continues.
+/// Copies the WAL into the file if it has `pages_max` frames, one for each page that a commit
+/// wrote. Readers may block a part of it; the checkpoint after the next commit continues.
 fn checkpoint_wal(db: &Connection, pages_max: u32) -> Result<()> {
+    // NOOP copies nothing. It only reports how many frames the WAL has and how many of them earlier
+    // checkpoints have copied.
     let mut look = db.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     let (pages, folded): (i64, i64) = look.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))?;
     if pages < i64::from(pages_max) || folded == pages {
@@ -272,12 +279,15 @@ fn checkpoint_wal(db: &Connection, pages_max: u32) -> Result<()> {
         .query_row([], |_| Ok(()))
 }
 
-/// The error of a failed COMMIT. Whatever SQLite says, it is unknown whether the transaction is on
-/// disk. So no caller gets a success, and every caller may retry.
+/// The error of a failed COMMIT. Whatever SQLite says, the transaction may or may not be on disk.
+/// So no caller gets a success, and every caller may retry.
 fn commit_error(doing: &'static str, error: &rusqlite::Error) -> StoreError {
     match store_error(doing, error) {
         StoreError::Unavailable { doing, cause } => StoreError::Unavailable { doing, cause },
-        _ => StoreError::unavailable(doing, format!("it could not be committed: {error}")),
+        _ => StoreError::unavailable(
+            doing,
+            format!("the commit failed and may or may not have been applied: {error}"),
+        ),
     }
 }
 

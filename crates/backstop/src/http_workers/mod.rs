@@ -6,7 +6,7 @@
 //! | the breaker of its queue | asked before a claim; told with every end |
 //! | the rate limit of its queue | leave is asked before a claim, and unused leave given back |
 //! | the gate of its kind | asked after a claim: what it keeps back goes back, not charged; told of deaths |
-//! | being asked to take no new jobs | nothing is claimed for such a worker, as `orders.rs` says |
+//! | being asked to take no new jobs | nothing is claimed for such a worker, as `worker_commands.rs` says |
 //! | being a suspect, as [`backstop_core::blame`] says | each worker has one at a time, as `suspects.rs` says, and it is noted before |
 //!
 //! Nothing is remembered here between two calls but when a worker was last seen, what it told and

@@ -1,4 +1,15 @@
-//! The next step of a key.
+//! Decides what one key of a stream does next: report an event, call the handler, or wait.
+//!
+//! - The *grid* of a key consists of positions that are a step apart, counted from its watermark
+//!   (see [`crate::stream::grid`]). A gap has as many missing positions as the grid has there.
+//! - An *offline range* is a range of positions ahead of the watermark that a worker handled, or
+//!   declared missing, while it could not reach the store (see [`super::offline`]).
+//! - *Unloaded* records (`beyond` counts them) are held in the store above those that this window
+//!   has loaded. It must not pass their positions before it has loaded them.
+//!
+//! The counters `TaskScheduled` (a key began to wait), `CircuitBreaker` (a key held too many
+//! records) and `Rescheduling` (a key began another wait) keep their names, because published
+//! metrics have them.
 
 use super::KeyWindow;
 use crate::stream::call::{HandlerCall, KeyEvent, KeyStep};
@@ -49,7 +60,7 @@ impl KeyWindow {
             return Some(now);
         }
         if self.head().is_none() {
-            // Records that were not loaded can be loaded once the loaded ones are gone.
+            // Unloaded records can be loaded now that the loaded ones are gone.
             return (self.beyond > 0 || !self.state.ahead.is_empty()).then_some(now);
         }
         Some(
@@ -82,7 +93,9 @@ impl KeyWindow {
         None
     }
 
-    /// Classifies a record that is not ahead of the watermark; `None` if the handler is to get it.
+    /// If the watermark or an offline range has already passed this position, reports the record as
+    /// duplicate or late. `None` if neither has passed it, or if the handler is to amend a position
+    /// that was declared missing.
     fn classify_if_passed(
         &mut self,
         position: i64,
@@ -202,7 +215,9 @@ impl KeyWindow {
         .then_some(call)
     }
 
-    /// The number of missing grid positions between the watermark and a record of this step.
+    /// The number of missing grid positions between the watermark and a record of this step. None
+    /// are counted if the step has changed: the former record fixes no grid of the new step, so
+    /// nobody can tell which positions should have come.
     pub(super) fn count_missing(&self, watermark: i64, position: i64, step: i64) -> u64 {
         let has_changed = self.state.step.is_some_and(|former| former != step);
         let count = if has_changed {
@@ -287,7 +302,9 @@ impl KeyWindow {
         self.has_held = true;
     }
 
-    /// Gives up if the key holds too many records, or has waited long enough.
+    /// Stops waiting for the missing positions if the key holds `max_held` records, if its last
+    /// wait has ended, or if a record has waited for `hold_for`. The key then handles all held
+    /// records, up to the highest one.
     fn stop_waiting_for_gap(&mut self, rules: &StreamRules, now: Time) -> Option<KeyEvent> {
         let (position, _) = self.head()?;
         if self.state.halted.is_some()

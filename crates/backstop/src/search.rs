@@ -17,7 +17,8 @@ pub mod change;
 
 use crate::client::Backstop;
 use backstop_core::amend::Filter;
-use backstop_core::limits::{PAGE_MAX, SCAN_MAX, SEARCH_CHARS_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, SCAN_MAX, SEARCH_CHARS_MAX};
+use backstop_core::port::operator::page_bytes;
 use backstop_core::port::{ListJobsRequest, ListJobsResult, ListOrder, StoreError, StoreResult};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobState, Payload, WorkerName};
@@ -248,6 +249,7 @@ pub(crate) async fn find_jobs<S: JobPredicate>(
         limit.min(READ_FIRST)
     };
     let (mut found, mut looked, mut size) = (ListJobsResult::default(), 0, first);
+    let mut found_bytes = 0;
     loop {
         let missing = limit - found.jobs.len();
         let query = ListJobsRequest {
@@ -266,7 +268,7 @@ pub(crate) async fn find_jobs<S: JobPredicate>(
             .is_some_and(|job| predicate.is_passed_at(job));
         let (jobs, largest) = (
             page.jobs.len(),
-            page.jobs.iter().map(bytes_of).max().unwrap_or_default(),
+            page.jobs.iter().map(page_bytes).max().unwrap_or_default(),
         );
         let fitting = filter_batch(page.jobs, predicate).await;
         let last = ReadSizer {
@@ -280,11 +282,14 @@ pub(crate) async fn find_jobs<S: JobPredicate>(
             continue;
         }
         looked += size;
+        found_bytes += fitting.iter().map(page_bytes).sum::<usize>();
         found.jobs.extend(fitting);
         found.damaged.extend(page.damaged);
         cursor = page.next.filter(|_| !is_passed);
-        let is_enough =
-            found.jobs.len() >= limit || looked >= S::LOOKS_MAX || began.elapsed() >= S::LOOK_FOR;
+        // The store bounds each of its pages in bytes, so half a page leaves room for one more.
+        let is_large = found_bytes >= PAGE_BYTES_MAX / 2;
+        let is_long = looked >= S::LOOKS_MAX || began.elapsed() >= S::LOOK_FOR;
+        let is_enough = found.jobs.len() >= limit || is_large || is_long;
         if cursor.is_none() || is_enough {
             found.next = cursor;
             return Ok(found);
@@ -330,7 +335,7 @@ impl ReadSizer {
 async fn filter_batch<S: JobPredicate>(jobs: Vec<Job>, predicate: &S) -> Vec<Job> {
     let (mut fitting, mut bytes) = (Vec::new(), 0);
     for job in jobs {
-        bytes += bytes_of(&job);
+        bytes += page_bytes(&job);
         if predicate.fits(&job) {
             fitting.push(job);
         }
@@ -340,10 +345,6 @@ async fn filter_batch<S: JobPredicate>(jobs: Vec<Job>, predicate: &S) -> Vec<Job
         }
     }
     fitting
-}
-
-fn bytes_of(job: &Job) -> usize {
-    job.payload.as_bytes().len()
 }
 
 #[cfg(test)]

@@ -194,6 +194,48 @@ async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
     assert!(second.jobs.is_empty() && second.next.is_none());
 }
 
+struct Everybody;
+
+impl JobPredicate for Everybody {
+    const LOOK_FOR: Duration = Duration::from_secs(3_600);
+
+    fn fits(&self, _job: &Job) -> bool {
+        true
+    }
+
+    fn lets_all_through(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_large_jobs_ends_at_a_few_megabytes_and_says_where_to_go_on() {
+    let test = start();
+    let text = "x".repeat(900_000);
+    for n in 0..20 {
+        let draft = test.backstop.draft("large").json(&text);
+        draft.id(&n.to_string()).push().await.unwrap();
+    }
+    let (mut cursor, mut shown) = (None, 0);
+    loop {
+        let all = Filter::default();
+        let order = ListOrder::Newest;
+        let page = find_jobs(&test.backstop, &all, order, cursor, 1_000, &Everybody);
+        let page = page.await.unwrap();
+        let bytes: usize = page.jobs.iter().map(page_bytes).sum();
+        assert!(
+            bytes <= PAGE_BYTES_MAX + PAGE_BYTES_MAX / 2,
+            "{bytes} bytes"
+        );
+        shown += page.jobs.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(shown, 20);
+}
+
 #[test]
 fn a_call_brings_no_more_than_a_few_megabytes_once_payloads_are_known() {
     let check = |size, is_all_fitting, largest, missing, expected| {

@@ -40,7 +40,7 @@ impl Backstop {
         Ok(examination)
     }
 
-    /// As [`Backstop::examine`], without what [`of_contents`] tells. On a store with many jobs this
+    /// As [`Backstop::examine`], without what [`content_findings`] tells. On a store with many jobs this
     /// takes long.
     pub async fn examine_store(&self, lease: Span) -> StoreResult<ExaminationReport> {
         let mut examination = self.store().examine().await?;

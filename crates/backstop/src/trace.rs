@@ -1,7 +1,7 @@
 //! How jobs take part in traces.
 //!
 //! The library makes its spans with [`tracing`]; which ids they have is known only to whatever
-//! exports them, and that says so here, once in a process ([`exported_by`]). Without it spans are
+//! exports them, and that says so here, once in a process ([`set_exporter`]). Without it spans are
 //! made for logs alone, and a job still carries where it was pushed from if its producer says so.
 //!
 //! | span | target | around | in the trace |

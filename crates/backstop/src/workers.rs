@@ -2,7 +2,7 @@
 //!
 //! What a worker tells of itself is its card, and what it is asked for its order; `card` says how
 //! both are kept. What an order means is decided by [`backstop_core::order`]. Orders are given in
-//! somebody's name, with [`Changes::order`](crate::operate::Changes::order).
+//! somebody's name, with [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker).
 //!
 //! | a worker | shown as |
 //! |---|---|

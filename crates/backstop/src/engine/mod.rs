@@ -6,12 +6,12 @@
 //! | [`dispatch`] | claims, keeps handlers busy | the caller's runtime |
 //! | [`settle`] | ends runs, many at a time | the caller's runtime |
 //! | [`beat`] | keeps leases alive, calls off what is lost or overdue | a thread of its own |
-//! | [`keeper`] | promotes, recovers (as [`grace`], [`recover`] say; [`expired`] tells what waits), prunes | the same thread |
-//! | [`guards`] | tells and hears what breakers and gates say | the same thread |
+//! | [`maintenance`] | promotes, recovers (as [`grace`], [`recover`] say; [`recovery_lag`] tells what waits), prunes | the same thread |
+//! | [`breakers`] | tells and hears what breakers and gates say | the same thread |
 //! | [`orders`] | tells who the worker is, hears what its operator asks | the same thread |
 //! | [`sweep`] | looks for lost work, each sweep in its period | the same thread |
 //! | [`table`] | works off adopted tables, each in its period | the same thread; handlers on the caller's runtime |
-//! | [`timetable`] | fires what schedules say is due | the same thread |
+//! | [`scheduler`] | fires what schedules say is due | the same thread |
 //!
 //! All loops are safe on every node at once; no leader is needed for anything to be right.
 

@@ -1,4 +1,4 @@
-//! Rate limits of queues as workers heed them: leave is asked of [`crate::rates`] once for each
+//! Rate limits of queues as workers heed them: leave is asked of [`crate::rate_limits`] once for each
 //! claimed batch.
 //!
 //! | the queue | a claim | what is too much |

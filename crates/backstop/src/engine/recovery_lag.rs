@@ -1,4 +1,4 @@
-//! How long expired leases have waited to be taken over, as the gauge of [`meters`](super::meters)
+//! How long expired leases have waited to be taken over, as the gauge of [`metrics`](super::metrics)
 //! has it.
 //!
 //! | what came of a sweep | what is told |

@@ -79,7 +79,7 @@ impl RunningWorker {
     }
 
     /// Whether it stops, or has stopped, because an operator asked for it, as
-    /// [`Changes::order`](crate::operate::Changes::order) does.
+    /// [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker) does.
     pub fn was_stopped_by_operator(&self) -> bool {
         self.engine.worker_commands.was_stopped_by_operator()
     }

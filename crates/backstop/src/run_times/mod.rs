@@ -9,8 +9,8 @@
 //! | cell | what is in it | kept for |
 //! |---|---|---|
 //! | `spreads/roster` | queues and kinds that are followed, and the day they were last heard of | |
-//! | `spreads/m/HOUR/SUBJECT` | a [`Spread`] a minute | 25 hours |
-//! | `spreads/h/DAY/SUBJECT` | a [`Spread`] every half hour | 7 days |
+//! | `spreads/m/HOUR/SUBJECT` | a [`RunHistograms`] a minute | 25 hours |
+//! | `spreads/h/DAY/SUBJECT` | a [`RunHistograms`] every half hour | 7 days |
 //!
 //! | subject | what it is | how many |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! Records that came together: taken to their keys, worked through, and written down, all at once.
 //!
-//! One take brings all keys. Each key is worked through by a [`Hand`]; what the hands have to say
-//! is written together by the [`Outlet`]. A batch in order is two round trips: the take, and one
+//! One take brings all keys. Each key is worked through by a [`KeyWorker`]; what the hands have to say
+//! is written together by the [`BatchWriter`]. A batch in order is two round trips: the take, and one
 //! advance.
 
 use super::batch_writer::BatchSubmitter;
@@ -196,7 +196,7 @@ fn mark_full(
 pub(super) enum KeySource {
     /// Whoever has records for them.
     Caller,
-    /// The look for what is due: each of them has a permit of [`Shared::looked_after`].
+    /// The look for what is due: each of them has a permit of [`Shared::due_key_permits`].
     DueScan,
 }
 

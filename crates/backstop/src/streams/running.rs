@@ -194,7 +194,7 @@ impl RunningStream {
     }
 
     /// Runs dead letters of this stream that somebody requeued: for a worker of the queue
-    /// [`super::letters_queue`].
+    /// [`super::dead_letter_queue`].
     pub fn dead_letter_handler(&self) -> impl Handler + use<> {
         let StreamRuntime {
             backstop,

@@ -1,5 +1,5 @@
 //! Whose turn it is to run a sweep, among all processes: a cell that one of them changes first. The
-//! rule is [`Turn`]'s.
+//! rule is [`SweepTurn`]'s.
 
 use super::Sweep;
 use crate::client::Backstop;

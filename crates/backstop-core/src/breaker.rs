@@ -105,7 +105,8 @@ pub struct PhaseChange {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Breaker {
-    /// Counted up by every phase change, and by every admission of probes so that each has its own.
+    /// Counted up by every phase change, and by every admission of probes so that each has its
+    /// own.
     epoch: u64,
     state: BreakerState,
     /// Failures since the last success while closed, or since the breaker closed.

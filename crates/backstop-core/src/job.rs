@@ -367,7 +367,8 @@ impl Job {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claimant {
     pub worker: WorkerName,
-    /// The `now` of the claim, or of the seizure that gave it the job. Heartbeats do not change it.
+    /// The `now` of the claim, or of the seizure that gave it the job. Heartbeats do not change
+    /// it.
     pub since: Time,
     /// When the lease ends, unless a heartbeat renews it.
     pub until: Time,

@@ -26,8 +26,8 @@ use tokio::sync::Notify;
 pub struct MemoryStore {
     state: Mutex<MemoryState>,
     max_queues: usize,
-    /// Notified one after the other, in the order in which they subscribed, so that a simulation on
-    /// this store repeats exactly.
+    /// Notified one after the other, in the order in which they subscribed, so that a simulation
+    /// on this store repeats exactly.
     watchers: Mutex<Vec<Weak<Notify>>>,
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct MemoryState {
     /// The scheduled and retrying jobs of all queues, in the order in which they become ready.
     pub(crate) waiting_by_run_at: BTreeSet<(Time, ArrivalNumber)>,
     pub(crate) claims: BTreeMap<LeaseNumber, OpenClaim>,
-    /// The last holder of each unique key. An entry may be outdated: the job may have ended, or the
-    /// period of the key may be over, so that it holds the key no more.
+    /// The last holder of each unique key. An entry may be outdated: the job may have ended, or
+    /// the period of the key may be over, so that it holds the key no more.
     pub(crate) keys: BTreeMap<(QueueName, UniqueKey), KeyHolding>,
     pub(crate) cells: BTreeMap<String, Cell>,
     pub(crate) streams: BTreeMap<StreamName, MemoryStream>,

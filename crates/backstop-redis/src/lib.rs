@@ -78,7 +78,8 @@ pub struct RedisStore {
     shown: String,
     /// The last queue that the previous pruning looked at; the next pruning starts after it.
     pruned_to: Mutex<Option<QueueName>>,
-    /// Background tasks: publishing hints, repairing, watching servers, the registry, reconnecting.
+    /// Background tasks: publishing hints, repairing, watching servers, the registry,
+    /// reconnecting.
     tasks: OnceLock<[AbortHandle; 5]>,
     /// Receives the hints of other processes; started by the first `watch`.
     ear: OnceLock<AbortHandle>,

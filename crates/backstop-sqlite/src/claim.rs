@@ -170,8 +170,8 @@ impl LevelCursors {
 pub(crate) struct ClaimedJob {
     pub(crate) run: LeasedRun,
     /// The worker whose lease expired, with its lease number; `None` if the job was not seized.
-    /// After several seizures it is still the first of these workers: a seizer that vanishes before
-    /// it settles has not run the job.
+    /// After several seizures it is still the first of these workers: a seizer that vanishes
+    /// before it settles has not run the job.
     pub(crate) vanished: Option<(WorkerName, LeaseNumber)>,
     /// Whether the run had begun: the run of the vanished worker if the job was seized, otherwise
     /// the run of this claim.

@@ -1,8 +1,8 @@
 //! Store wrappers in a few lines: every port method goes through one `pass` of the wrapper.
 //!
 //! A wrapper has a field `inner: Arc<dyn Store>` and a method
-//! `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) -> StoreResult<T>`,
-//! which may call `call` not at all, once or several times.
+//! `async fn pass<T, F>(&self, doing: &'static str, call: impl Fn() -> F + Send) ->
+//! StoreResult<T>`, which may call `call` not at all, once or several times.
 
 /// Implements `JobStore`.
 macro_rules! forward_backlog {

@@ -430,8 +430,8 @@ impl Backstop {
         self.comparison.note();
     }
 
-    /// Has locks extended there; see [`ServicePlacement`]. A store that was opened by its address has them
-    /// extended by a thread of their own, one that was given by the caller's runtime.
+    /// Has locks extended there; see [`ServicePlacement`]. A store that was opened by its address
+    /// has them extended by a thread of their own, one that was given by the caller's runtime.
     #[must_use]
     pub fn lock_runtime(self, services: ServicePlacement) -> Self {
         let locks = match services {

@@ -40,8 +40,8 @@ impl Backstop {
         Ok(examination)
     }
 
-    /// As [`Backstop::examine`], without what [`content_findings`] tells. On a store with many jobs this
-    /// takes long.
+    /// As [`Backstop::examine`], without what [`content_findings`] tells. On a store with many jobs
+    /// this takes long.
     pub async fn examine_store(&self, lease: Span) -> StoreResult<ExaminationReport> {
         let mut examination = self.store().examine().await?;
         let mut readings = Vec::with_capacity(READINGS);

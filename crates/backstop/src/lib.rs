@@ -115,8 +115,8 @@ pub use handler::{Handler, Run, RunError, Task};
 pub use http::{Http, HttpHandler, InvalidHttp, InvalidNetwork, IpNetwork, LinkLocalPolicy};
 pub use open::{Durability, InvalidDurability, OpenError, StoreOptions};
 pub use random::RandomSource;
-/// The `rusqlite` this is built with: a program can have only one, so use this one for your own
-/// tables.
+/// The `rusqlite` this is built with: a program can have only one, so use this one for your
+/// own tables.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 pub use spill::{Spill, SpillError, SpillSettings, SpillStatus, TakeInReport};

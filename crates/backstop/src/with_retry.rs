@@ -75,7 +75,8 @@ pub enum GivenUpData {
     /// Nowhere: the disk failed as well, or the spill directory is full. The whole record is in the
     /// log, at level error, in a line that begins with `CRITICAL DATA LOSS`.
     Lost,
-    /// Nowhere, as the operation wanted: it ended with [`RunError::discard`] or [`RunError::cancel`].
+    /// Nowhere, as the operation wanted: it ended with [`RunError::discard`] or
+    /// [`RunError::cancel`].
     Discarded,
 }
 
@@ -145,8 +146,9 @@ impl WithRetry {
     /// 1 for the first.
     ///
     /// It says what should follow a failure as handlers do: [`RunError::retry`], which any error
-    /// becomes, [`RunError::retry_after`], [`RunError::dead`], [`RunError::discard`], [`RunError::cancel`];
-    /// [`RunError::snooze`] waits without counting the run. A panic is a failure.
+    /// becomes, [`RunError::retry_after`], [`RunError::dead`], [`RunError::discard`],
+    /// [`RunError::cancel`]; [`RunError::snooze`] waits without counting the run. A panic is a
+    /// failure.
     ///
     /// That it is given up is part of the answer. An error means that nothing was run: the queue's
     /// name, the kind or the data could not be those of a dead letter.

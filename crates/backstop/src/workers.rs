@@ -2,7 +2,8 @@
 //!
 //! What a worker tells of itself is its card, and what it is asked for its order; `card` says how
 //! both are kept. What an order means is decided by [`backstop_core::order`]. Orders are given in
-//! somebody's name, with [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker).
+//! somebody's name, with
+//! [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker).
 //!
 //! | a worker | shown as |
 //! |---|---|
@@ -69,8 +70,8 @@ pub struct WorkerInfo {
     pub status: WorkerStatus,
     /// What it tells of itself.
     pub about: WorkerDescription,
-    /// How many of its places are taken, as it told in the last ten seconds; of a worker elsewhere,
-    /// the jobs it holds.
+    /// How many of its places are taken, as it told in the last ten seconds; of a worker
+    /// elsewhere, the jobs it holds.
     pub taken: u64,
     /// The kinds it knows, for each queue of which it does not know every kind.
     pub kinds: BTreeMap<QueueName, BTreeSet<Kind>>,

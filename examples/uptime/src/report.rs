@@ -35,7 +35,8 @@ pub struct Figures {
     pub lost: u64,
     /// What the hold went through; nothing where there is none.
     pub hold: Option<Hold>,
-    /// The delay from arrival to handling that half of the results stay below, in the world's time.
+    /// The delay from arrival to handling that half of the results stay below, in the world's
+    /// time.
     pub delay_p50_ms: i64,
     /// The one that 99 in 100 stay below.
     pub delay_p99_ms: i64,

@@ -17,8 +17,8 @@ pub(super) struct RawRates {
     /// Jobs inserted in batches of a thousand.
     pub(super) bulk: BenchRate,
     /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes
-    /// whoever waits into one commit; on a server each has an insert of its own; on PostgreSQL over
-    /// as many connections as backstop's own pool has.
+    /// whoever waits into one commit; on a server each has an insert of its own; on PostgreSQL
+    /// over as many connections as backstop's own pool has.
     pub(super) callers: BenchRate,
     /// The same over one connection, which commits one job after the other; only where there are
     /// connections that commit together.

@@ -84,8 +84,8 @@ pub(crate) struct PushArgs {
     /// these JSON pointers
     #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
     unique_by: Option<UniqueBy>,
-    /// Hold the unique key no longer than this; name `done` in --unique-in to hold it after the job
-    /// has ended
+    /// Hold the unique key no longer than this; name `done` in --unique-in to hold it after the
+    /// job has ended
     #[arg(long, value_name = "D")]
     unique_for: Option<Span>,
     /// Hold the unique key in these states [default: scheduled,ready,running,retrying]

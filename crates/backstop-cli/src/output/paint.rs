@@ -1,8 +1,8 @@
 //! Colours, where they are wanted: on terminals, unless `NO_COLOR` is set.
 //!
 //! Every text of a line is cleaned on its way out, so a colour cannot be an escape sequence before
-//! that: it is a mark, of which [`render_marks`] makes one. The mark is drawn anew by each process, and
-//! stands for colours only: a text that knew it could still do no more than that.
+//! that: it is a mark, of which [`render_marks`] makes one. The mark is drawn anew by each process,
+//! and stands for colours only: a text that knew it could still do no more than that.
 
 use super::words::one_line;
 use std::fmt::Display;

@@ -68,8 +68,8 @@ pub struct BeatRequest {
     /// The leases that the worker still holds. One lease is enough to renew all leases of its
     /// claim.
     pub leases: Vec<Lease>,
-    /// The new end of those claims, by the rule of [`crate::lease::extend_lease`]: a late heartbeat
-    /// never shortens a claim.
+    /// The new end of those claims, by the rule of [`crate::lease::extend_lease`]: a late
+    /// heartbeat never shortens a claim.
     pub until: Time,
 }
 
@@ -103,10 +103,11 @@ pub struct SeizeRequest {
     pub until: Time,
     /// At most this many jobs.
     pub max: usize,
-    /// Skip these queues: their shard was unreachable, so their workers could not renew leases yet.
-    /// The store may return fewer jobs of the other queues than have expired. PostgreSQL and SQLite
-    /// return nothing if this is not empty: a store on a single server is reachable as a whole or
-    /// not at all, so no worker should have a reason to skip only some of its queues.
+    /// Skip these queues: their shard was unreachable, so their workers could not renew leases
+    /// yet. The store may return fewer jobs of the other queues than have expired. PostgreSQL
+    /// and SQLite return nothing if this is not empty: a store on a single server is reachable
+    /// as a whole or not at all, so no worker should have a reason to skip only some of its
+    /// queues.
     pub spared: Vec<QueueName>,
 }
 
@@ -124,10 +125,10 @@ pub struct SeizedRun {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SeizeResult {
     pub runs: Vec<SeizedRun>,
-    /// Whether another call would find more expired leases. The store knows this; it is not guessed
-    /// from the number of `runs`. A lease that its worker settles at the same moment need not
-    /// count. It may also be true when nothing is left: after a repeated call, when a shard did not
-    /// answer, or when jobs ended meanwhile.
+    /// Whether another call would find more expired leases. The store knows this; it is not
+    /// guessed from the number of `runs`. A lease that its worker settles at the same moment
+    /// need not count. It may also be true when nothing is left: after a repeated call, when a
+    /// shard did not answer, or when jobs ended meanwhile.
     pub more: bool,
 }
 
@@ -135,8 +136,8 @@ pub struct SeizeResult {
 pub struct PromoteResult {
     /// How many jobs became ready.
     pub moved: usize,
-    /// When the next waiting job is due, if there is one. Not later than `now` if more jobs are due
-    /// than one call promotes.
+    /// When the next waiting job is due, if there is one. Not later than `now` if more jobs are
+    /// due than one call promotes.
     pub next_due: Option<Time>,
     /// Queues whose shard did not answer while others did.
     pub unanswered: Vec<QueueName>,

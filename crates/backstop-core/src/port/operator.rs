@@ -65,8 +65,8 @@ pub struct AmendJobsRequest {
     /// Which jobs. At most [`crate::limits::AMEND_MAX`] ids, which are all done in one call.
     pub selection: Selection,
     pub action: AmendAction,
-    /// Only jobs that are in this state at the moment of the change; `None` allows every state that
-    /// the action allows.
+    /// Only jobs that are in this state at the moment of the change; `None` allows every state
+    /// that the action allows.
     pub only: Option<JobState>,
     /// The cursor where the previous call ended. Only the store can read it. Ignored for ids.
     pub cursor: Option<String>,

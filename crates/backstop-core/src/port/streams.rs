@@ -54,8 +54,8 @@ pub enum KeySelection {
 pub struct TakeResult {
     /// The leased keys, in no particular order.
     pub keys: Vec<StoredKey>,
-    /// When the next key of the stream is due, the ends of leases included. Not later than `now` if
-    /// more keys are due than one call takes. Only set for [`KeySelection::Due`].
+    /// When the next key of the stream is due, the ends of leases included. Not later than `now`
+    /// if more keys are due than one call takes. Only set for [`KeySelection::Due`].
     pub next_due: Option<Time>,
 }
 

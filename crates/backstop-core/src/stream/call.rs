@@ -51,8 +51,8 @@ pub enum KeyEvent {
     /// A record at a position that is already handled, passed or held.
     Duplicate {
         position: i64,
-        /// Set if the position is off the grid of its key. Then the handler may never have seen the
-        /// record.
+        /// Set if the position is off the grid of its key. Then the handler may never have seen
+        /// the record.
         off_step: Option<OffStep>,
     },
     /// A record at a position that was declared missed; the key drops it.

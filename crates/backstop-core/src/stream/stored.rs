@@ -59,8 +59,8 @@ pub struct KeyChange {
     pub watermark: Option<i64>,
     /// The new state of the key, as bytes.
     pub state: Vec<u8>,
-    /// Records to hold. Where the store already holds a record at the position, that one stays. All
-    /// of these have arrival 0.
+    /// Records to hold. Where the store already holds a record at the position, that one stays.
+    /// All of these have arrival 0.
     pub hold: Vec<StoredRecord>,
     /// Positions whose records the store removes.
     pub drop: Vec<i64>,

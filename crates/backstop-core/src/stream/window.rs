@@ -34,8 +34,8 @@ pub struct KeyWindow {
     beyond: u64,
     highest: Option<i64>,
     loaded_to: Option<i64>,
-    /// Offline mode, and this worker did not hold the key's lease when the store went down: only an
-    /// old watermark is known.
+    /// Offline mode, and this worker did not hold the key's lease when the store went down: only
+    /// an old watermark is known.
     lacks_lease: bool,
     /// An old watermark: everything up to here was handled or passed. The key may have moved on
     /// since.

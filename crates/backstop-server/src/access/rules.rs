@@ -81,8 +81,8 @@ const ACCESS_RULES: &[(RouteMethod, &str, RequiredAccess)] = &[
     (Get, "/policy/**", READ),
 ];
 
-/// What is open to tokens for some queues. Whatever stands here asks [`super::QueueScope`] about each
-/// queue it touches or shows.
+/// What is open to tokens for some queues. Whatever stands here asks [`super::QueueScope`] about
+/// each queue it touches or shows.
 const QUEUE_SCOPED_ROUTES: &[(RouteMethod, &str)] = &[
     (Post, "/v1/jobs"),
     (Post, "/v1/jobs/batch"),

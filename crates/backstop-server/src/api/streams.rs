@@ -58,8 +58,8 @@ pub(super) struct ListStreamKeysQuery {
 #[derive(Serialize, ToSchema)]
 #[schema(as = StreamRecords)]
 pub(super) struct StreamRecordsShape {
-    /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says
-    /// where key and position are in.
+    /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration
+    /// says where key and position are in.
     #[schema(max_items = 5000)]
     records: Vec<Value>,
 }

@@ -144,8 +144,8 @@ impl BulkActions {
     }
 
     /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this
-    /// server, or its caller, has too many under way, `Some(false)` if it has ended or somebody runs
-    /// it.
+    /// server, or its caller, has too many under way, `Some(false)` if it has ended or somebody
+    /// runs it.
     pub async fn resume(&self, id: &str) -> StoreResult<Option<bool>> {
         let Some(place) = self.app.bulk_runs().enter(self.log.who()) else {
             return Ok(None);

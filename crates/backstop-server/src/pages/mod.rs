@@ -13,10 +13,10 @@
 //! | charts, drawn here | `chart/` |
 //! | looks into databases of users, within a page's patience | `cached_query.rs` |
 //!
-//! A page is a handler `async fn page(view: PageView, …) -> Result<Response, PageFailure>`, a struct
-//! that derives `askama::Template` with a field `frame: PageFrame`, and a template that extends
-//! `frame.html` with the blocks `head` (the heading), `still` (what is not refreshed) and `live`
-//! (what is). Nothing here counts by scanning.
+//! A page is a handler `async fn page(view: PageView, …) -> Result<Response, PageFailure>`, a
+//! struct that derives `askama::Template` with a field `frame: PageFrame`, and a template that
+//! extends `frame.html` with the blocks `head` (the heading), `still` (what is not refreshed) and
+//! `live` (what is). Nothing here counts by scanning.
 
 mod assets;
 mod audit;

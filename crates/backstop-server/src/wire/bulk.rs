@@ -22,7 +22,8 @@ pub struct BulkRunsShape<'a> {
 pub struct BulkPreviewShape {
     /// So many; if that is not exact, at least so many.
     count: u64,
-    /// Whether these are all: what is counted job by job is counted up to 10,000, and for a moment.
+    /// Whether these are all: what is counted job by job is counted up to 10,000, and for a
+    /// moment.
     exact: bool,
 }
 

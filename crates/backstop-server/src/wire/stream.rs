@@ -189,8 +189,8 @@ pub struct StreamKeyShape<'a> {
     gives_up_to: Option<i64>,
     /// The record that failed for good, at which it stands still.
     halted_at: Option<i64>,
-    /// The records of the lowest positions: at most 256, and none after the one that makes 4 MiB of
-    /// payloads. Secrets are hidden.
+    /// The records of the lowest positions: at most 256, and none after the one that makes 4 MiB
+    /// of payloads. Secrets are hidden.
     held: Vec<HeldRecordShape<'a>>,
     /// The key.
     key: &'a str,

@@ -54,9 +54,9 @@ pub struct LeaseRequestShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<BorrowedText<'a>>,
-    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
-    /// name does not stop this one. Without it, a worker of the same name counts as the same run
-    /// until it was silent for 30 s.
+    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of
+    /// this name does not stop this one. Without it, a worker of the same name counts as the
+    /// same run until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -362,8 +362,8 @@ pub struct BeatRequestShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Vec<HeldLeaseShape<'a>>, required = false, max_items = 50000)]
     pub leases: LimitedList<HeldLeaseShape<'a>, BEAT_LEASES_MAX>,
-    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as
-    /// 500 ms, more than 24 h as 24 h.
+    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts
+    /// as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// The machine it runs on; shown to people, as is all that follows.
@@ -377,9 +377,9 @@ pub struct BeatRequestShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<BorrowedText<'a>>,
-    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
-    /// name does not stop this one. Without it, a worker of the same name counts as the same run
-    /// until it was silent for 30 s.
+    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of
+    /// this name does not stop this one. Without it, a worker of the same name counts as the
+    /// same run until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,

@@ -16,8 +16,8 @@ pub struct TelemetryConfig {
     pub otlp: Option<String>,
     /// What this process is called there.
     pub service: Option<String>,
-    /// The share of traces that is recorded, from 0 to 1; those that a caller records are, whatever
-    /// it is.
+    /// The share of traces that is recorded, from 0 to 1; those that a caller records are,
+    /// whatever it is.
     pub sample: Option<f64>,
     /// Headers that the collector wants; they may be secret.
     pub headers: BTreeMap<String, String>,

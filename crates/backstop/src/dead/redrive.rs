@@ -118,7 +118,8 @@ pub struct RedriveReport {
     pub started_at: Time,
     /// When it ended, if it has.
     pub ended_at: Option<Time>,
-    /// What was asked for; of many ids the first hundred. Secrets in what is looked for are hidden.
+    /// What was asked for; of many ids the first hundred. Secrets in what is looked for are
+    /// hidden.
     #[serde(flatten)]
     pub plan: RedrivePlan,
     /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
@@ -142,8 +143,8 @@ pub struct RedriveReport {
     /// How many of them have not ended.
     pub open: u64,
     /// How many letters could not be requeued: another job holds their unique key, or they were
-    /// picked and were not dead, or were picked by an id that several queues know, or somebody else
-    /// requeued or removed them while they waited for room.
+    /// picked and were not dead, or were picked by an id that several queues know, or somebody
+    /// else requeued or removed them while they waited for room.
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,

@@ -1,5 +1,5 @@
-//! Rate limits of queues as workers heed them: leave is asked of [`crate::rate_limits`] once for each
-//! claimed batch.
+//! Rate limits of queues as workers heed them: leave is asked of [`crate::rate_limits`] once for
+//! each claimed batch.
 //!
 //! | the queue | a claim | what is too much |
 //! |---|---|---|

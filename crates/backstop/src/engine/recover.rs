@@ -15,8 +15,8 @@
 //! recovery late.
 //!
 //! Every worker looks, and takes over a batch at once. Whoever finds that there is more takes its
-//! [`RecoveryLeader`], and the rest is taken over by that one alone: two that are at it together meet twice
-//! as many pushes, and are hardly done sooner.
+//! [`RecoveryLeader`], and the rest is taken over by that one alone: two that are at it together
+//! meet twice as many pushes, and are hardly done sooner.
 
 mod leader;
 

@@ -1,5 +1,5 @@
-//! How long expired leases have waited to be taken over, as the gauge of [`metrics`](super::metrics)
-//! has it.
+//! How long expired leases have waited to be taken over, as the gauge of
+//! [`metrics`](super::metrics) has it.
 //!
 //! | what came of a sweep | what is told |
 //! |---|---|

@@ -3,8 +3,8 @@
 //!
 //! What was not answered is told again for as long as it takes, also of leases that were lost
 //! meanwhile: whether they are somebody else's only the store knows, and one that nobody took goes
-//! back. It is done as [`super::settle_retry`] says, and is bounded like everything else: in number by
-//! [`WAITING_MAX`], from which on nothing is claimed, and what runs then; in calls by
+//! back. It is done as [`super::settle_retry`] says, and is bounded like everything else: in number
+//! by [`WAITING_MAX`], from which on nothing is claimed, and what runs then; in calls by
 //! [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the two that ask again. Beats and claims have the rest of
 //! the store.
 

@@ -34,8 +34,8 @@ pub struct LeaseRequest {
     /// At most so many, over all queues; clamped to what one claim takes.
     pub max: usize,
     pub worker: WorkerName,
-    /// For how long, unless it beats; `None` for as long as the queue with the shortest lease says.
-    /// Clamped to the shortest and the longest lease there is.
+    /// For how long, unless it beats; `None` for as long as the queue with the shortest lease
+    /// says. Clamped to the shortest and the longest lease there is.
     pub lease: Option<Span>,
     /// How long to wait for the first job.
     pub wait: Span,

@@ -11,8 +11,8 @@
 //!
 //! Nothing is remembered here between two calls but when a worker was last seen, what it told and
 //! was asked for then, which queues did not answer, and when jobs were last made ready: what ending
-//! a run needs to know travels with it, in its [`LeaseToken`]. Any process on the store can end what
-//! any other handed out.
+//! a run needs to know travels with it, in its [`LeaseToken`]. Any process on the store can end
+//! what any other handed out.
 
 mod admission;
 mod claim;

@@ -28,8 +28,8 @@ const NAMES_MAX: u32 = 100;
 pub(crate) struct SpillSegments {
     settings: SpillSettings,
     random: RandomSource,
-    /// The process and a random part: the names of its segments begin with it. Drawn with the first
-    /// one: whoever never spills has the same random numbers as ever.
+    /// The process and a random part: the names of its segments begin with it. Drawn with the
+    /// first one: whoever never spills has the same random numbers as ever.
     owner: Option<String>,
     sequence: u32,
     /// The one that is written.

@@ -1,8 +1,8 @@
 //! Records that came together: taken to their keys, worked through, and written down, all at once.
 //!
-//! One take brings all keys. Each key is worked through by a [`KeyWorker`]; what the hands have to say
-//! is written together by the [`BatchWriter`]. A batch in order is two round trips: the take, and one
-//! advance.
+//! One take brings all keys. Each key is worked through by a [`KeyWorker`]; what the hands have to
+//! say is written together by the [`BatchWriter`]. A batch in order is two round trips: the take,
+//! and one advance.
 
 use super::batch_writer::BatchSubmitter;
 use super::key_worker::{KeyWorkEnd, KeyWorker};

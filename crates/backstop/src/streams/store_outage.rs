@@ -3,9 +3,9 @@
 //!
 //! A key that was in hand when the store fell silent goes on from there. Of any other only this
 //! process's last word is known, and others may have gone on since: see
-//! [`backstop_core::stream::RememberedKey`]. What cannot be handled now, since its handler failed or its
-//! key is halted, is not kept here: it goes to the store once that is back, or stays with whoever
-//! brought it.
+//! [`backstop_core::stream::RememberedKey`]. What cannot be handled now, since its handler failed
+//! or its key is halted, is not kept here: it goes to the store once that is back, or stays with
+//! whoever brought it.
 
 use super::dead_letters::DeadLetterTarget;
 use super::key_leases::KeyOwnership;

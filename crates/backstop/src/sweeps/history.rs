@@ -35,7 +35,8 @@ pub struct PastRun {
     /// Whether there were more rows than a run can look at.
     #[serde(default)]
     pub unseen: bool,
-    /// Rows past the threshold without a job, by the comparison after it; `None` if there was none.
+    /// Rows past the threshold without a job, by the comparison after it; `None` if there was
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_without_jobs: Option<usize>,
     /// Jobs past the threshold without a row, likewise.

@@ -551,8 +551,8 @@ struct WantedIndex<'a> {
     name: &'static str,
     why: &'static str,
     columns: Vec<&'a TableColumn>,
-    /// How many of its first columns an index must have to do as well, and how many of these in any
-    /// order.
+    /// How many of its first columns an index must have to do as well, and how many of these in
+    /// any order.
     needed: (usize, usize),
 }
 

@@ -22,8 +22,8 @@ pub(super) enum SqlParam {
 pub(super) struct SqlStatement {
     pub(super) sql: String,
     pub(super) params: Vec<SqlParam>,
-    /// Whether there is an index for every part of it. A database that is wrong about how many rows
-    /// it leads to is to use it all the same.
+    /// Whether there is an index for every part of it. A database that is wrong about how many
+    /// rows it leads to is to use it all the same.
     pub(super) is_indexed: bool,
 }
 

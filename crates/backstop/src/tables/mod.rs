@@ -195,8 +195,8 @@ pub enum InvalidTable {
 
 impl Table {
     /// The table `table` of the database at `url`, called `name` here. With the usual settings: the
-    /// columns and words of [`ColumnNames`] and [`StatusValues`], Fibonacci minutes up to a day, rows up to
-    /// 30 days old, at most 100 a pass, every minute, eight at a time.
+    /// columns and words of [`ColumnNames`] and [`StatusValues`], Fibonacci minutes up to a day,
+    /// rows up to 30 days old, at most 100 a pass, every minute, eight at a time.
     pub fn new(name: &str, url: &str, table: &str) -> Result<Self, InvalidTable> {
         // The same letters as a queue's, so that the name can stand in a cell's, in a label and in
         // that of its dead letters' queue.
@@ -310,8 +310,8 @@ impl Table {
         self
     }
 
-    /// Its rows are handled by this. A closure from [`TableRow`] is the usual form; a command or a web
-    /// service is a [`RowJobHandler`].
+    /// Its rows are handled by this. A closure from [`TableRow`] is the usual form; a command or a
+    /// web service is a [`RowJobHandler`].
     #[must_use]
     pub fn handler(mut self, handler: impl RowHandler) -> Self {
         self.handler = Some(Arc::new(handler));

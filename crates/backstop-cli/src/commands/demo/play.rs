@@ -1,8 +1,8 @@
 //! The workload that plays itself: four systems, all failing and recovering, for as long as it is
 //! held.
 //!
-//! What happens when is decided by numbers and by [`DemoOutages`], not by chance: every demo shows the
-//! same within minutes.
+//! What happens when is decided by numbers and by [`DemoOutages`], not by chance: every demo shows
+//! the same within minutes.
 
 mod app;
 mod config;

@@ -48,8 +48,8 @@ pub(crate) struct StreamServeArgs {
     /// How long one call may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// Stop when nothing is held any more, but by keys that are halted; exit 1 if there are any, or
-    /// if a record failed for good
+    /// Stop when nothing is held any more, but by keys that are halted; exit 1 if there are any,
+    /// or if a record failed for good
     #[arg(long)]
     until_empty: bool,
 }

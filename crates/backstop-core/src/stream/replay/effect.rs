@@ -12,8 +12,8 @@ pub struct ReplayEffect {
     pub at_ms: i64,
     pub key: StreamKey,
     pub effect: &'static str,
-    /// The position of the effect: the first of a range, the lowest held one of a key that waits or
-    /// gives up, or the watermark of a key that was cleared.
+    /// The position of the effect: the first of a range, the lowest held one of a key that waits
+    /// or gives up, or the watermark of a key that was cleared.
     pub position: Option<i64>,
     /// The last position of a range.
     #[serde(skip_serializing_if = "Option::is_none")]

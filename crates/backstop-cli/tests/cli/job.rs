@@ -395,7 +395,7 @@ fn a_run_that_outlived_its_lease_is_listed() {
     assert_eq!(place.json(["job", "overlaps"]), json!({ "overlaps": [] }));
     place.json(["push", "q", "1", "--id", "a", "--kind", "k"]);
     let started = place.path("started");
-    let slow = format!("touch {}; exec sleep 3", started.display());
+    let slow = format!("touch {}; exec sleep 60", started.display());
     let first = place.start(["work", "q", "--exec", &slow, "--lease", "500ms"]);
     wait_until("a first run", || started.exists());
     // One that is frozen amid a write keeps the file locked for as long: not what is meant here.

@@ -197,7 +197,7 @@ async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
 struct Everybody;
 
 impl JobPredicate for Everybody {
-    const LOOK_FOR: Duration = Duration::from_secs(3_600);
+    const LOOK_FOR: Duration = Duration::from_hours(1);
 
     fn fits(&self, _job: &Job) -> bool {
         true

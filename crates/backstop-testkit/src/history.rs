@@ -2,7 +2,8 @@
 //!
 //! Whoever takes part writes down what it does, outside the store under test. After the faults are
 //! over and the backlog has drained, [`check`] looks for promises that were broken. Jobs must stay
-//! listed for that: run with [`Keep::Listed`](backstop_core::verdict::Keep) and without pruning.
+//! listed for that: run with [`DoneRetention::Listed`](backstop_core::verdict::DoneRetention) and
+//! without pruning.
 
 mod check;
 mod line;

@@ -1,8 +1,7 @@
 //! Workers as an operator sees them: who they are, what they do, and what they are asked for.
 //!
-//! What a worker tells of itself is its card, and what it is asked for its order; `card` says how
-//! both are kept. What an order means is decided by [`backstop_core::order`]. Orders are given in
-//! somebody's name, with
+//! A worker writes a heartbeat of what it is and does; an operator's command to it is written beside
+//! that. [`backstop_core::worker_command`] decides what a command means. An operator gives one with
 //! [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker).
 //!
 //! | a worker | shown as |

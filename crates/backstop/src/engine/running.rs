@@ -127,7 +127,7 @@ impl RunningWorker {
     }
 
     /// Stops on Ctrl-C, at once on the second, as far as it counts by [`LastSignal`]; ends as well
-    /// if the worker has stopped by itself, see [`Running::refused`].
+    /// if the worker has stopped by itself, see [`RunningWorker::permission_error`].
     pub async fn until_ctrl_c(mut self) -> WorkerProgress {
         let mut last = LastSignal::default();
         tokio::select! {

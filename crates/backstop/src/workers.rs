@@ -1,6 +1,6 @@
 //! Workers as an operator sees them: who they are, what they do, and what they are asked for.
 //!
-//! A worker writes a heartbeat of what it is and does; an operator's command to it is written beside
+//! A worker writes a heartbeat of what it is and does. An operator's command to it is kept beside
 //! that. [`backstop_core::worker_command`] decides what a command means. An operator gives one with
 //! [`AuditedChanges::command_worker`](crate::operate::AuditedChanges::command_worker).
 //!

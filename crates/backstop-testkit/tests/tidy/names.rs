@@ -206,9 +206,12 @@ pub(crate) fn dialect(files: &[SourceFile]) -> Vec<Finding> {
 fn code_outside_strings(lines: &[&str]) -> String {
     let code = lines
         .iter()
-        .filter(|line| !line.trim_start().starts_with("//"));
+        .filter(|line| !line.trim_start().starts_with("//"))
+        // A quotation mark as a letter begins no string.
+        .map(|line| line.replace(r#"'"'"#, "' '") + "\n");
+    let code: String = code.collect();
     let (mut outside, mut is_in_string, mut is_escaped) = (String::new(), false, false);
-    for letter in code.flat_map(|line| line.chars().chain(['\n'])) {
+    for letter in code.chars() {
         match letter {
             '"' if !is_escaped => is_in_string = !is_in_string,
             _ if !is_in_string => outside.push(letter),
@@ -216,7 +219,7 @@ fn code_outside_strings(lines: &[&str]) -> String {
         }
         is_escaped = letter == '\\' && !is_escaped;
     }
-    outside.replace("'", " ")
+    outside
 }
 
 fn identifier_words(code: &str) -> Vec<String> {
